@@ -1,0 +1,77 @@
+"""What the compiler has to say, as data; rendering is elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+from dynaflow_dsl.source import Span
+
+T = TypeVar("T")
+
+
+class Severity(StrEnum):
+    """How much a diagnostic weighs: an error stops the compiler."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A place in the user's file and what is the matter there."""
+
+    span: Span
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One finding: a code, a sentence that stands alone, places, and ways out.
+
+    `primary` is None only where no text of the user's is at fault (a model that
+    cannot be imported on the command line, for example).
+    """
+
+    code: str
+    message: str
+    primary: Label | None = None
+    secondary: tuple[Label, ...] = ()
+    notes: tuple[str, ...] = ()
+    helps: tuple[str, ...] = ()
+    severity: Severity = Severity.ERROR
+
+
+@dataclass(frozen=True, slots=True)
+class Result(Generic[T]):
+    """A stage's value beside what was found; no value means an error was found."""
+
+    value: T | None
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """True when there is a value and nothing found is an error."""
+        return self.value is not None and not has_errors(self.diagnostics)
+
+    def unwrap(self) -> T:
+        """The value; raises DiagnosticError when there are errors."""
+        if self.value is None or has_errors(self.diagnostics):
+            raise DiagnosticError(self.diagnostics)
+        return self.value
+
+
+class DiagnosticError(Exception):
+    """Carries diagnostics across the public Python API, and nowhere else."""
+
+    def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
+        self.diagnostics = tuple(diagnostics)
+        super().__init__("; ".join(f"{d.code}: {d.message}" for d in self.diagnostics))
+
+
+def has_errors(diagnostics: Iterable[Diagnostic]) -> bool:
+    """Whether any of the diagnostics is an error."""
+    return any(d.severity is Severity.ERROR for d in diagnostics)

@@ -1,0 +1,199 @@
+"""A schedule with every name resolved and every timeline written out.
+
+What `resolve` hands on holds no sugar: a `stagger` has become windows, a step
+without an index has become one step per piece, and every stream a step runs on is
+known. Spans point at the text each thing came from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal, TypeAlias
+
+from dynaflow_dsl.source import Span
+
+MAIN = "main"
+
+Scalar: TypeAlias = bool | int | float | str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReference:
+    """`model "package.module:function" (layers = 8)`."""
+
+    target: str
+    arguments: tuple[tuple[str, Scalar], ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A CUDA stream beside `main`, which always exists and is not listed."""
+
+    name: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Cuts a named dimension into `len(weights)` pieces, sized in proportion.
+
+    `index` names the piece (`half` in `split batch into 2 as half`); every cut but the
+    last is a multiple of `align`.
+    """
+
+    dimension: str
+    weights: tuple[Fraction, ...]
+    index: str
+    align: int
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class PathSelector:
+    """All operations at or below the modules that a pattern matches.
+
+    `pattern` is the path without its anchor and leading dot, split at dots; `()` is the
+    scope itself. Segments may hold `*` and `?`; `**` stands for any depth.
+    """
+
+    anchor: Literal["scope", "prev", "next", "root"]
+    pattern: tuple[str, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class PartSelector:
+    """The operations of another part of the same scope."""
+
+    name: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class OwnSelector:
+    """`own in PATH`: the operations of the selected modules themselves."""
+
+    operand: PathSelector
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class RestSelector:
+    """`rest`: what no other part of the scope took, own operations apart."""
+
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class UnionSelector:
+    """`left + right`."""
+
+    left: Selector
+    right: Selector
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class DifferenceSelector:
+    """`left - right`."""
+
+    left: Selector
+    right: Selector
+    span: Span
+
+
+Selector: TypeAlias = (
+    PathSelector
+    | PartSelector
+    | OwnSelector
+    | RestSelector
+    | UnionSelector
+    | DifferenceSelector
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A named set of operations and the stream of each of its pieces.
+
+    `streams` has one entry per piece of the split (one without a split).
+    `name_span` is the name alone, `span` the whole statement.
+    """
+
+    name: str
+    streams: tuple[str, ...]
+    selector: Selector
+    name_span: Span
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A piece of a part in a window; `previous` is that of the iteration before."""
+
+    part: str
+    piece: int
+    previous: bool
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Steps in sequence on one stream."""
+
+    stream: str
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Runs that are claimed to be concurrent.
+
+    `text` is the window in canonical form, e.g. `attn[0] | prev.mlp[1]`.
+    """
+
+    runs: tuple[Run, ...]
+    text: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """`each NAME in PATH`: parts and the timeline of one iteration."""
+
+    name: str
+    path: PathSelector
+    parts: tuple[Part, ...]
+    windows: tuple[Window, ...]
+    timeline: Literal["order", "stagger"]
+    timeline_span: Span
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """One named plan. `doc` is the comment block above it, without `#`."""
+
+    name: str
+    doc: str
+    streams: tuple[Stream, ...]
+    split: Split | None
+    each: Each
+    name_span: Span
+    span: Span
+
+    @property
+    def pieces(self) -> int:
+        """Number of microbatches; one without a split."""
+        return len(self.split.weights) if self.split else 1
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleFile:
+    """What one `.dfs` file says. `digest` is that of its meaning, not its layout."""
+
+    model: ModelReference | None
+    schedules: tuple[Schedule, ...]
+    digest: str

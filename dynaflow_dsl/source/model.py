@@ -1,0 +1,60 @@
+"""A text the user wrote, and places in it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """One `.dfs` file: the name the user gave it, and its text."""
+
+    name: str
+    text: str = field(repr=False)
+    line_starts: tuple[int, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # Only "\n" ends a line, as in the grammar; str.splitlines knows ten more.
+        starts = (offset + 1 for offset, c in enumerate(self.text) if c == "\n")
+        object.__setattr__(self, "line_starts", (0, *starts))
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """Line and column of a character offset, both counted from one."""
+        line = bisect_right(self.line_starts, offset)
+        return line, offset - self.line_starts[line - 1] + 1
+
+    def line(self, number: int) -> str:
+        """The text of a line counted from one, without its line break."""
+        starts = self.line_starts
+        if not 1 <= number <= len(starts):
+            return ""
+        end = starts[number] if number < len(starts) else len(self.text)
+        return self.text[starts[number - 1] : end].rstrip("\r\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Characters `start` to `end` (exclusive) of a source."""
+
+    source: Source
+    start: int
+    end: int
+
+    @property
+    def line(self) -> int:
+        """Line of the first character, counted from one."""
+        return self.source.position(self.start)[0]
+
+    @property
+    def column(self) -> int:
+        """Column of the first character, counted from one."""
+        return self.source.position(self.start)[1]
+
+    @property
+    def text(self) -> str:
+        """The characters themselves."""
+        return self.source.text[self.start : self.end]
+
+    def __str__(self) -> str:
+        return f"{self.source.name}:{self.line}:{self.column}"
