@@ -1,0 +1,212 @@
+"""Which operation belongs to which part.
+
+The rules are those of the language: selectors first, `rest` next, the iteration's own
+operations attach, and what is left comes before the parts, after them, or is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from dynaflow_dsl.bind.dependence import Dependence, closure
+from dynaflow_dsl.bind.faults import (
+    empty_selector,
+    no_iterations,
+    shared_operation,
+    two_rests,
+    unclaimed,
+)
+from dynaflow_dsl.bind.selectors import (
+    Modules,
+    Scope,
+    contains_rest,
+    evaluate,
+    leaves,
+    match_modules,
+    modules_of,
+)
+from dynaflow_dsl.diagnostics import Diagnostic
+from dynaflow_dsl.resolve.model import Each, Part
+
+
+class Owner(NamedTuple):
+    """A part in an iteration. `before` and `after` have iteration 0."""
+
+    part: str
+    iteration: int
+
+
+BEFORE_OWNER = Owner("before", 0)
+AFTER_OWNER = Owner("after", 0)
+
+
+@dataclass(slots=True)
+class Ownership:
+    """Owner of every operation that is not a view, and what attached to parts."""
+
+    owner: dict[int, Owner] = field(default_factory=dict)
+    attached: set[int] = field(default_factory=set)
+
+
+def iteration_paths(each: Each, modules: Modules, dependence: Dependence) -> list[str]:
+    """Modules that the `each` repeats over, in the order in which they run."""
+
+    def first_operation(path: str) -> int:
+        return min(modules.below.get(path, ()), default=len(dependence.operations))
+
+    found = match_modules(modules, "", each.path.pattern)
+    return sorted((p for p in found if p in modules.below), key=first_operation)
+
+
+def assign(
+    each: Each, modules: Modules, dependence: Dependence
+) -> tuple[Ownership, tuple[str, ...], list[Diagnostic]]:
+    """Give every operation an owner; the iterations' paths; what is wrong."""
+    paths = tuple(iteration_paths(each, modules, dependence))
+    if not paths:
+        return Ownership(), (), [no_iterations(each, modules)]
+    parts = {part.name: part for part in each.parts}
+    result = Ownership()
+    found: list[Diagnostic] = list(_rests(each.parts))
+    found += _empty_selectors(each.parts, paths, modules, parts)
+    if found:
+        return result, paths, found
+    for index in range(len(paths)):
+        scope = Scope(modules, paths, index, parts)
+        found += _select(scope, result, dependence)
+    if found:
+        return result, paths, _first_of_each_kind(found)
+    for index, path in enumerate(paths):
+        _attach_own(index, modules.at.get(path, frozenset()), result, dependence)
+    return result, paths, _outside(each, paths, result, dependence)
+
+
+def _rests(parts: Sequence[Part]) -> Iterator[Diagnostic]:
+    takers = [part for part in parts if contains_rest(part.selector)]
+    if len(takers) > 1:
+        yield two_rests(takers[0], takers[1])
+
+
+def _empty_selectors(
+    parts: Sequence[Part],
+    paths: tuple[str, ...],
+    modules: Modules,
+    by_name: Mapping[str, Part],
+) -> Iterator[Diagnostic]:
+    for part in parts:
+        for leaf in leaves(part.selector):
+            scopes = [Scope(modules, paths, i, by_name) for i in range(len(paths))]
+            matched = [modules_of(leaf, scope) for scope in scopes]
+            if not any(p in modules.below for found in matched for p in found):
+                yield empty_selector(
+                    leaf, scopes, modules, matched=any(map(len, matched))
+                )
+
+
+def _select(
+    scope: Scope, result: Ownership, dependence: Dependence
+) -> Iterator[Diagnostic]:
+    explicit = {
+        name: evaluate(part.selector, scope) for name, part in scope.parts.items()
+    }
+    own = scope.modules.at.get(scope.path, frozenset())
+    below = scope.modules.below.get(scope.path, frozenset())
+    taken = frozenset().union(*explicit.values())
+    for name, part in scope.parts.items():
+        if contains_rest(part.selector):
+            with_rest = Scope(
+                scope.modules,
+                scope.iterations,
+                scope.index,
+                scope.parts,
+                below - own - taken - result.owner.keys(),
+            )
+            explicit[name] = evaluate(part.selector, with_rest)
+    for name, numbers in explicit.items():
+        owner = Owner(name, scope.index)
+        clash = sorted(number for number in numbers if number in result.owner)
+        if clash:
+            other = result.owner[clash[0]]
+            yield shared_operation(
+                scope.parts[other.part],
+                scope.parts[name],
+                [dependence.operations[number] for number in clash],
+                same_iteration=other.iteration == scope.index,
+            )
+        result.owner.update(dict.fromkeys(numbers - result.owner.keys(), owner))
+
+
+def _attach_own(
+    index: int, own: frozenset[int], result: Ownership, dependence: Dependence
+) -> None:
+    """Own operations go to their first reader's part, else to their last operand's."""
+    loose = {number for number in own if number not in result.owner}
+    for number in sorted(loose):
+        readers = _through(number, loose, result, dependence, forward=True)
+        mine = [n for n in readers if result.owner[n].iteration == index]
+        if mine:
+            result.owner[number] = result.owner[min(mine)]
+        else:
+            operands = _through(number, loose, result, dependence, forward=False)
+            mine = [n for n in operands if result.owner[n].iteration == index]
+            if not mine:
+                continue
+            result.owner[number] = result.owner[max(mine)]
+        result.attached.add(number)
+
+
+def _through(
+    start: int,
+    loose: set[int],
+    result: Ownership,
+    dependence: Dependence,
+    *,
+    forward: bool,
+) -> list[int]:
+    """Owned operations reached over views and own operations that no selector named."""
+    edges = dependence.data_readers if forward else dependence.data_operands
+    reached, seen, stack = [], {start}, list(edges[start])
+    while stack:
+        number = stack.pop()
+        if number in seen:
+            continue
+        seen.add(number)
+        if number in loose or dependence.operations[number].view:
+            stack.extend(edges[number])
+        elif number in result.owner:
+            reached.append(number)
+    return reached
+
+
+def _outside(
+    each: Each, paths: tuple[str, ...], result: Ownership, dependence: Dependence
+) -> list[Diagnostic]:
+    """Operations of no part: before all parts, after them, or an error in between."""
+    follows = closure(result.owner, dependence.needed_by)
+    leads = closure(result.owner, dependence.needs)
+    between: list[int] = []
+    for number, operation in enumerate(dependence.operations):
+        if number in result.owner or operation.view:
+            continue
+        if number not in follows:
+            result.owner[number] = BEFORE_OWNER
+        elif number not in leads:
+            result.owner[number] = AFTER_OWNER
+        else:
+            between.append(number)
+    if not between:
+        return []
+    operations = [dependence.operations[number] for number in between]
+    return [unclaimed(each, paths, operations)]
+
+
+def _first_of_each_kind(found: Sequence[Diagnostic]) -> list[Diagnostic]:
+    """The same fault in every layer is one fault."""
+    first: dict[tuple[object, ...], Diagnostic] = {}
+    for item in found:
+        span = item.primary.span if item.primary else None
+        place = (span.start, span.end) if span else None
+        first.setdefault((item.code, place, item.secondary), item)
+    return list(first.values())

@@ -1,0 +1,82 @@
+"""A split is legal when every row depends on itself alone, and pieces are views."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from dynaflow_dsl.bind.dependence import Dependence
+from dynaflow_dsl.bind.faults import not_sliceable, rows_mixed
+from dynaflow_dsl.bind.interface import Fragments
+from dynaflow_dsl.bind.ownership import AFTER_OWNER, BEFORE_OWNER
+from dynaflow_dsl.diagnostics import Diagnostic, Label
+from dynaflow_dsl.graph.model import Graph, Size
+from dynaflow_dsl.graph.rowwise import Rows, check_rows
+from dynaflow_dsl.resolve.model import Split
+
+
+def split_axes(
+    split: Split, graph: Graph, fragments: Fragments, dependence: Dependence
+) -> tuple[dict[str, int], list[Diagnostic]]:
+    """The axis of every value that is cut where the parts begin or joined after them."""
+    names = [name for name, _, _ in graph.dimensions]
+    if split.dimension not in names:
+        near = get_close_matches(split.dimension, names, n=1)
+        return {}, [
+            Diagnostic(
+                "DFS102",
+                f"the model has no dimension named {split.dimension}",
+                Label(split.span),
+                helps=(
+                    f"did you mean {near[0]}?"
+                    if near
+                    else f"dimensions of this entry: {', '.join(names) or 'none'}",
+                ),
+            )
+        ]
+    inner = {
+        owner: fragment
+        for owner, fragment in fragments.by_owner.items()
+        if owner not in (BEFORE_OWNER, AFTER_OWNER)
+    }
+    home = {number: owner for owner, f in inner.items() for number in f.numbers}
+    region = {dependence.operations[number].name for number in home}
+    check = check_rows(graph, split.dimension, region)
+    found = []
+    for refusal in check.refusals:
+        operation = dependence.operations[dependence.number[refusal.operation]]
+        owner = home.get(dependence.number[refusal.operation])
+        part = owner.part if owner else "the model"
+        found.append(rows_mixed(split, part, operation, refusal.reason))
+    if found:
+        return {}, _distinct(found)
+    axes: dict[str, int] = {}
+    made_inside = {v for v, owner in fragments.maker.items() if owner in inner}
+    for fragment in inner.values():
+        for name in fragment.inputs:
+            if name in made_inside or name in axes:
+                continue
+            shape = dependence.values[name].type.shape
+            whole = Size(1, (split.dimension,))
+            cuts = [axis for axis, size in enumerate(shape) if size == whole]
+            if cuts and cuts[0] != 0:
+                # A slice of another axis is not contiguous: its strides would depend
+                # on the whole size, and a compiled part could not take it.
+                found.append(
+                    not_sliceable(split, name, f"it is dimension {cuts[0]} there")
+                )
+            elif cuts:
+                axes[name] = 0
+    outside = fragments.by_owner.get(AFTER_OWNER)
+    leaving = {*graph.outputs, *(outside.inputs if outside else ())}
+    for name in sorted(leaving & made_inside):
+        if isinstance(fact := check.facts.get(name), Rows):
+            axes[name] = fact.axis
+    return axes, found
+
+
+def _distinct(found: list[Diagnostic]) -> list[Diagnostic]:
+    """The same refusal in every layer is one refusal."""
+    seen: dict[tuple[object, ...], Diagnostic] = {}
+    for item in found:
+        seen.setdefault((item.message, item.primary), item)
+    return list(seen.values())
