@@ -1,0 +1,150 @@
+"""Binding to plan: issue order, waits, frees, and both programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dynaflow_dsl.bind.model import Binding, Carried, Produced
+from dynaflow_dsl.diagnostics import Diagnostic, Result
+from dynaflow_dsl.plan.build import Draft, results_of, uses_of, write_out
+from dynaflow_dsl.plan.checks import issue_order, overlap_claims, overwritten
+from dynaflow_dsl.plan.clocks import find_waits, simulate
+from dynaflow_dsl.plan.dependences import effect_order, needs, roles_of
+from dynaflow_dsl.plan.lifetimes import place_frees
+from dynaflow_dsl.plan.model import Plan, Program
+from dynaflow_dsl.plan.operands import carried_initials, make_variables
+from dynaflow_dsl.plan.timeline import PlannedStep, PlannedWindow, lay_out
+from dynaflow_dsl.resolve.model import MAIN, Run, Window
+
+# The loop repeats itself after two passes per stream; `prove` runs the whole length.
+SIMULATED_ITERATIONS = 7
+
+
+def plan(binding: Binding) -> Result[Plan]:
+    """Decide the order of everything and where each wait and each free stands.
+
+    Finds steps that are issued before what they read, windows whose steps cannot
+    overlap, and results that would be replaced too early.
+    """
+    schedule = binding.schedule
+    pieces = schedule.pieces
+    streams = (MAIN, *(stream.name for stream in schedule.streams))
+    step, found = _program(binding, pieces, streams, _windows(binding))
+    if step is None:
+        return Result(None, tuple(found))
+    in_order = PlannedWindow(
+        tuple(
+            PlannedStep(part.name, 0, False, MAIN, 0, part.name, schedule.each.span)
+            for part in binding.parts
+        ),
+        schedule.each.span,
+    )
+    sequential, problems = _program(binding, 1, (MAIN,), [in_order])
+    if sequential is None:
+        return Result(None, tuple(problems))
+    return Result(Plan(binding, streams, step, sequential), tuple(found))
+
+
+def _program(
+    binding: Binding,
+    pieces: int,
+    streams: tuple[str, ...],
+    windows: Sequence[PlannedWindow],
+) -> tuple[Program | None, list[Diagnostic]]:
+    schedule = binding.schedule
+    index = schedule.split.index if schedule.split else None
+    table = make_variables(binding, pieces, streams, index)
+    iterations = len(binding.iterations)
+    simulated = min(iterations, SIMULATED_ITERATIONS)
+    timeline = lay_out(
+        windows, iterations, schedule.each.timeline_span, merges=bool(table.merged)
+    )
+    events = timeline.run(simulated)
+    effects = effect_order(binding, pieces, simulated)
+    wanted = [needs(event, simulated, table, effects) for event in events]
+    found = issue_order(events, wanted)
+    if found:
+        return None, found
+    writes = [results_of(event.site, table) for event in events]
+    found = overwritten(events, wanted, writes)
+    if found:
+        return None, found
+    waits = find_waits(events, streams, wanted)
+    run = simulate(events, streams, waits)
+    found = list(overlap_claims(run, wanted))
+    if found:
+        return None, found
+    carried = {table.whole.get(value) for value in carried_initials(binding).values()}
+    outer = frozenset(name for name in table.whole.values() if name not in carried)
+    frees = place_frees(run, uses_of(events, wanted, table), outer)
+    draft = Draft(table, timeline, wanted, run, waits, frees, iterations)
+    return write_out(draft), []
+
+
+def _windows(binding: Binding) -> list[PlannedWindow]:
+    """The schedule's windows; runs that read a value before runs that replace it."""
+    numbered = binding.schedule.pieces > 1
+    return [
+        PlannedWindow(
+            tuple(
+                PlannedStep(
+                    step.part,
+                    step.piece,
+                    step.previous,
+                    run.stream,
+                    number,
+                    _label(step.part, step.piece, step.previous, numbered=numbered),
+                    step.span,
+                )
+                for number, run in _issue_order(window, binding)
+                for step in run.steps
+            ),
+            window.span,
+        )
+        for window in binding.schedule.each.windows
+    ]
+
+
+def _label(part: str, piece: int, previous: bool, *, numbered: bool) -> str:
+    prefix = "prev." if previous else ""
+    return f"{prefix}{part}[{piece}]" if numbered else f"{prefix}{part}"
+
+
+def _issue_order(window: Window, binding: Binding) -> list[tuple[int, Run]]:
+    waiting = list(enumerate(window.runs))
+    order: list[tuple[int, Run]] = []
+    while waiting:
+        ready = next(
+            (
+                entry
+                for entry in waiting
+                if not any(
+                    _reads_what_is_replaced(other, entry[1], binding)
+                    for number, other in waiting
+                    if number != entry[0]
+                )
+            ),
+            waiting[0],
+        )
+        order.append(ready)
+        waiting.remove(ready)
+    return order
+
+
+def _reads_what_is_replaced(reader: Run, writer: Run, binding: Binding) -> bool:
+    """Whether `reader` needs a result of the iteration before the one `writer` makes."""
+    for made in writer.steps:
+        for step in reader.steps:
+            if step.piece != made.piece:
+                continue
+            for role in roles_of(step.part, binding):
+                match role:
+                    case Produced(part, _):
+                        age = int(step.previous)
+                    case Carried(part, _, _):
+                        age = int(step.previous) + 1
+                    case _:
+                        continue
+                if part == made.part and age == int(made.previous) + 1:
+                    return True
+    return False
