@@ -1,0 +1,211 @@
+"""Run a plan's statements on the abstract machine, over all iterations."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from dynaflow_dsl.bind.model import AFTER, BEFORE, Binding, BoundPart
+from dynaflow_dsl.plan.model import (
+    Call,
+    Choice,
+    Free,
+    Hold,
+    InputOperand,
+    Join,
+    Merge,
+    Operand,
+    Program,
+    Record,
+    Return,
+    Slices,
+    Statement,
+    Variable,
+    Wait,
+)
+from dynaflow_dsl.prove.machine import Access, Content, Instant, Machine, Step, Storage
+from dynaflow_dsl.source import Span
+
+OUTSIDE = Storage(Access(Instant("main", 0), "the caller", None), from_outside=True)
+
+
+class Execution:
+    """One run of a program for a binding cut into `pieces`."""
+
+    def __init__(self, binding: Binding, streams: tuple[str, ...], pieces: int) -> None:
+        self.binding = binding
+        self.pieces = pieces
+        self.machine = Machine(streams)
+        self.calls: Counter[Step] = Counter()
+        self.joined = len(streams) == 1
+        candidates = (binding.before, *binding.parts, binding.after)
+        self.parts = {part.name: part for part in candidates if part is not None}
+
+    def run(self, program: Program) -> Machine:
+        """All blocks, the loop as often as it runs."""
+        for block in program.first:
+            self._statements(block.statements, 0, block.span)
+        for i in range(program.start, len(self.binding.iterations)):
+            for block in program.loop:
+                self._statements(block.statements, i, block.span)
+        for block in program.last:
+            self._statements(block.statements, 0, block.span)
+        self.machine.finish()
+        return self.machine
+
+    def _statements(
+        self, statements: tuple[Statement, ...], i: int, span: Span | None
+    ) -> None:
+        for statement in statements:
+            self._statement(statement, i, span)
+
+    def _statement(self, statement: Statement, i: int, span: Span | None) -> None:
+        machine = self.machine
+        match statement:
+            case Call():
+                self._call(statement, i)
+            case Record(event, stream):
+                machine.record(event, stream)
+            case Wait(stream, event):
+                machine.wait(stream, event, span)
+            case Slices(targets, base):
+                self._slices(targets, base, i, span)
+            case Merge(target, pieces, axis):
+                self._merge(target, pieces, axis, span)
+            case Free(variables):
+                for variable in variables:
+                    machine.drop(variable, span)
+            case Hold(variables):
+                for variable in variables:
+                    machine.hold(variable)
+            case Join():
+                machine.join()
+                self.joined = True
+            case Return(operands):
+                self._return(operands, i)
+
+    def _call(self, call: Call, i: int) -> None:
+        machine = self.machine
+        layer = call.layer.at(i)
+        part = self.parts[call.part]
+        instance = part.instances[layer]
+        step = Step(call.part, layer, call.piece)
+        self.calls[step] += 1
+        machine.starts[step] = dict(machine.clocks[call.stream])
+        access = machine.issue(call.stream, call.label, call.span)
+        machine.instants[step] = access.instant
+        for operand, wanted in zip(call.operands, instance.inputs, strict=True):
+            content, variable = self._content(operand, i)
+            if content is None:
+                machine.fault("unbound", f"{call.label} reads {variable}", call.span)
+                continue
+            expected = self._expected(wanted, call, part)
+            if (content.value, content.piece) != expected:
+                machine.fault(
+                    "value",
+                    f"{call.label} in layer {layer} reads {content.value} "
+                    f"(piece {content.piece}) where the model reads {expected[0]} "
+                    f"(piece {expected[1]})",
+                    call.span,
+                )
+            machine.read(content, access, variable)
+        for name, writes in instance.touched:
+            apart = call.piece is not None and name in self.binding.axes
+            for place in (call.piece,) if apart else range(self.pieces):
+                machine.touch(name, place or 0, access, writes=writes)
+        if len(call.results) != len(instance.outputs):
+            machine.fault("value", f"{call.label} gives other results", call.span)
+        for name, value in zip(call.results, instance.outputs, strict=False):
+            machine.bind(name, Content(value, call.piece, Storage(access)), call.span)
+
+    def _expected(
+        self, value: str, call: Call, part: BoundPart
+    ) -> tuple[str, int | None]:
+        """Per piece inside the iterations, but what is the same for all pieces."""
+        if call.piece is None or part.name in (BEFORE, AFTER):
+            return value, None
+        made_by_part = (
+            any(
+                value in instance.outputs
+                for inner in self.binding.parts
+                for instance in inner.instances
+            )
+            if value not in self.binding.axes
+            else False
+        )
+        cut = value in self.binding.axes or made_by_part
+        return value, call.piece if cut else None
+
+    def _content(self, operand: Operand, i: int) -> tuple[Content | None, str]:
+        match operand:
+            case Variable(name):
+                return self.machine.variables.get(name), name
+            case InputOperand(name, layer, item, piece):
+                index = layer.at(i) if layer is not None else item
+                value = name if index is None else f"{name}.{index}"
+                return Content(value, piece, OUTSIDE), name
+            case Choice(options, table, layer):
+                return self._content(options[table[layer.at(i)]], i)
+
+    def _slices(
+        self, targets: tuple[str, ...], base: Operand, i: int, span: Span | None
+    ) -> None:
+        content, name = self._content(base, i)
+        if content is None:
+            self.machine.fault("unbound", f"{name} is sliced before it exists", span)
+            return
+        whole = len(targets) == 1
+        if not whole and (
+            content.piece is not None
+            or self.binding.axes.get(content.value) != 0
+            or len(targets) != self.pieces
+        ):
+            self.machine.fault("value", f"{name} cannot be cut in pieces", span)
+        for piece, target in enumerate(targets):
+            held = content if whole else content._replace(piece=piece)
+            self.machine.bind(target, held, span)
+
+    def _merge(
+        self, target: str, pieces: tuple[str, ...], axis: int, span: Span | None
+    ) -> None:
+        machine = self.machine
+        access = machine.issue("main", f"joining {target}", span)
+        contents = []
+        for name in pieces:
+            content = machine.variables.get(name)
+            if content is None:
+                machine.fault("unbound", f"{name} is joined before it exists", span)
+                return
+            machine.read(content, access, name)
+            contents.append(content)
+        value = contents[0].value
+        in_order = [(c.value, c.piece) for c in contents]
+        if in_order != [(value, k) for k in range(self.pieces)]:
+            machine.fault("value", f"{target} joins {in_order}", span)
+        if self.binding.axes.get(value) != axis:
+            machine.fault("value", f"{target} is joined along axis {axis}", span)
+        machine.bind(target, Content(value, None, Storage(access)), span)
+
+    def _return(self, operands: tuple[Operand, ...], i: int) -> None:
+        machine = self.machine
+        span = self.binding.schedule.each.timeline_span
+        if not self.joined:
+            machine.fault("race", "a stream is not joined at the end", span)
+        for operand, wanted in zip(operands, self.binding.results, strict=True):
+            content, name = self._content(operand, i)
+            if content is None:
+                machine.fault("unbound", f"{name} is returned", span)
+                continue
+            merged = (
+                content.piece is None or self.binding.axes.get(content.value) is None
+            )
+            if content.value != wanted or not merged:
+                machine.fault("value", f"{name} is returned for {wanted}", span)
+            storage = content.storage
+            if not storage.from_outside and storage.made.instant.stream != "main":
+                machine.fault(
+                    "freed",
+                    f"the result {name} is made on {storage.made.instant.stream}; its "
+                    "memory would go back there while the caller still reads it on main",
+                    storage.made.span,
+                )
+            machine.hold(name) if isinstance(operand, Variable) else None
