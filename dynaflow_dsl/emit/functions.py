@@ -1,0 +1,289 @@
+"""Every distinct part as a plain Python function of ATen calls."""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dynaflow_dsl.bind.model import Body
+from dynaflow_dsl.emit.layout import (
+    Bracket,
+    Expression,
+    call,
+    docstring,
+    lay_out,
+    listed,
+    string,
+)
+from dynaflow_dsl.graph.model import (
+    Argument,
+    Constant,
+    Operation,
+    Reference,
+    Size,
+    TensorType,
+)
+from dynaflow_dsl.plan.names import RESERVED, identifier, role_name
+
+BUILTINS = frozenset(dir(builtins))
+END_OF_SLICE = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionText:
+    """A function and what each of its lines does.
+
+    `operations` pairs a line of the text, counted from zero, with an operation's name.
+    """
+
+    name: str
+    lines: tuple[str, ...]
+    operations: tuple[tuple[int, Operation], ...]
+
+
+@dataclass(slots=True)
+class _Writer:
+    """Names and lines of one function while it is written."""
+
+    body: Body
+    types: Mapping[str, TensorType]
+    expressions: dict[str, str] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+
+    def local(self, wanted: str) -> str:
+        """A local name that is not taken yet."""
+        name, number = wanted, 2
+        if wanted in BUILTINS:
+            name = f"{wanted}_1"
+        while name in self.taken:
+            name, number = f"{wanted}_{number}", number + 1
+        self.taken.add(name)
+        return name
+
+
+def write_function(
+    name: str,
+    body: Body,
+    inputs: Sequence[str],
+    weights: Mapping[str, str],
+    types: Mapping[str, TensorType],
+    about: str,
+    scope: str,
+) -> FunctionText:
+    """The text of one program.
+
+    `inputs` are the function's parameter names in interface order, `weights` maps the
+    program's model tensors to fields of `w`, `about` is the first line of the docstring,
+    `scope` the module path that comments are relative to.
+    """
+    writer = _Writer(body, types)
+    writer.taken |= (
+        RESERVED | {"device"} | {d for t in types.values() for d in _dims(t)}
+    )
+    parameters = ["w"]
+    for value, wanted in zip(body.inputs, inputs, strict=True):
+        parameters.append(writer.local(identifier(wanted)))
+        writer.expressions[value] = parameters[-1]
+    for value, field_name in weights.items():
+        writer.expressions[value] = f"w.{field_name}"
+    lines = lay_out("def ", call(name, parameters), ":")
+    statements: list[str] = []
+    operations: list[tuple[int, Operation]] = []
+    group = ""
+    for operation, last_of_line in _with_line_ends(body.operations):
+        child = _child(operation.module, scope)
+        if child != group:
+            statements.append(f"    # {child}")
+            group = child
+        operations.append((len(statements), operation))
+        statements += _statement(operation, writer, last_of_line=last_of_line)
+    results = [writer.expressions[value] for value in body.outputs]
+    lines += docstring(_about(about, body, parameters[1:], types, results), 4)
+    lines += _preamble(body, writer, statements)
+    offset = len(lines)
+    lines += statements
+    lines += _returned(results)
+    return FunctionText(
+        name,
+        tuple(lines),
+        tuple((offset + line, operation) for line, operation in operations),
+    )
+
+
+def _dims(type_: TensorType) -> Iterator[str]:
+    for size in type_.shape:
+        yield from size.dimensions
+
+
+def _with_line_ends(
+    operations: Sequence[Operation],
+) -> Iterator[tuple[Operation, bool]]:
+    """Operations, and whether each is the last that its source line runs here."""
+    last: dict[object, str] = {}
+    for operation in operations:
+        if operation.source is not None:
+            last[(operation.source, operation.module.rpartition(".")[0])] = (
+                operation.name
+            )
+            last[operation.source] = operation.name
+    for operation in operations:
+        yield operation, last.get(operation.source) == operation.name
+
+
+def _child(module: str, scope: str) -> str:
+    """The part of a module path that comments show: one level below the scope."""
+    if scope and (module == scope or module.startswith(f"{scope}.")):
+        below = module[len(scope) + 1 :].split(".")[0]
+        return f".{below}" if below else "the layer itself"
+    return ".".join(module.split(".")[:2]) or "the model itself"
+
+
+def _statement(
+    operation: Operation, writer: _Writer, *, last_of_line: bool
+) -> list[str]:
+    arguments: list[Expression] = [
+        _argument(argument, writer)
+        for argument in _readable(operation.operator, operation.arguments)
+    ]
+    for key, value in operation.keywords:
+        argument = _argument(value, writer)
+        if isinstance(argument, Bracket):
+            arguments.append(Bracket(f"{key}={argument.head}", "[", argument.items))
+        else:
+            arguments.append(f"{key}={argument}")
+    expression = call(_operator(operation.operator), arguments)
+    return lay_out(_targets(operation, writer, last_of_line), expression, "", 4)
+
+
+def _targets(operation: Operation, writer: _Writer, last_of_line: bool) -> str:
+    wanted = identifier(role_name(operation, last_of_line=last_of_line))
+    names = []
+    for k, value in enumerate(operation.results):
+        if value is None:
+            names.append("_")
+            continue
+        one_of_many = operation.multiple and len(operation.results) > 1
+        name = writer.local(f"{wanted}_{k}" if one_of_many else wanted)
+        writer.expressions[value.name] = name
+        names.append(name)
+    if not names or all(name == "_" for name in names):
+        return ""
+    if operation.multiple:
+        return f"({names[0]},) = " if len(names) == 1 else f"{', '.join(names)} = "
+    return f"{names[0]} = "
+
+
+def _operator(operator: str) -> str:
+    return operator if operator.startswith("aten.") else f"torch.ops.{operator}"
+
+
+def _readable(operator: str, arguments: tuple[Argument, ...]) -> tuple[Argument, ...]:
+    """`slice` to the end has no bound, whatever number the tracer wrote."""
+    if operator == "aten.slice.Tensor" and arguments[3:4] == (END_OF_SLICE,):
+        return (*arguments[:3], None, *arguments[4:])
+    return arguments
+
+
+def _argument(argument: Argument, writer: _Writer) -> Expression:
+    match argument:
+        case Reference(name):
+            return writer.expressions[name]
+        case Size():
+            return str(argument)
+        case Constant("device"):
+            return "device"
+        case Constant(_, name):
+            return f"torch.{name}"
+        case str():
+            return string(argument)
+        case float():
+            return _number(argument)
+        case tuple():
+            return listed([_argument(item, writer) for item in argument])
+        case _:
+            return repr(argument)
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return 'float("nan")'
+    if math.isinf(value):
+        return 'float("inf")' if value > 0 else '-float("inf")'
+    return repr(value)
+
+
+def _preamble(body: Body, writer: _Writer, statements: Sequence[str]) -> list[str]:
+    """Sizes and the device, read from the first input that has them."""
+    used = {
+        name
+        for operation in body.operations
+        for argument in (*operation.arguments, *(v for _, v in operation.keywords))
+        for name in _symbols(argument)
+    }
+    lines = []
+    for dimension in sorted(used - {"device"}):
+        lines.append(f"    {dimension} = {_size_source(dimension, body, writer)}")
+    if "device" in used:
+        tensors = (*body.inputs, *body.parameters)
+        lines.append(f"    device = {writer.expressions[tensors[0]]}.device")
+    return lines
+
+
+def _symbols(argument: Argument) -> Iterator[str]:
+    match argument:
+        case Size(_, dimensions):
+            yield from dimensions
+        case Constant("device"):
+            yield "device"
+        case tuple():
+            for item in argument:
+                yield from _symbols(item)
+
+
+def _size_source(dimension: str, body: Body, writer: _Writer) -> str:
+    multiples = []
+    for value in (*body.inputs, *body.parameters):
+        for axis, size in enumerate(writer.types[value].shape):
+            if size.dimensions == (dimension,):
+                read = f"{writer.expressions[value]}.shape[{axis}]"
+                if size.factor == 1:
+                    return read
+                multiples.append(f"{read} // {size.factor}")
+    return multiples[0]
+
+
+def _about(
+    about: str,
+    body: Body,
+    parameters: Sequence[str],
+    types: Mapping[str, TensorType],
+    results: Sequence[str],
+) -> list[str]:
+    rows = [
+        (name, types[value])
+        for name, value in zip(parameters, body.inputs, strict=True)
+    ]
+    one = len(results) == 1
+    rows += [
+        ("returns" if one else f"returns {name}", types[value])
+        for name, value in zip(results, body.outputs, strict=True)
+    ]
+    if not rows:
+        return [about]
+    width = max(len(name) for name, _ in rows)
+    return [about, "", *(f"{name:<{width}}  {type_}" for name, type_ in rows)]
+
+
+def _returned(results: Sequence[str]) -> list[str]:
+    match results:
+        case []:
+            return ["    return ()"]
+        case [only]:
+            return [f"    return {only}"]
+        case _:
+            line = f"    return {', '.join(results)}"
+            if len(line) <= 88:
+                return [line]
+            return lay_out("return ", Bracket("", "(", tuple(results)), "", 4)

@@ -1,0 +1,136 @@
+"""The map file: where each line of a module comes from, as data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+
+from dynaflow_dsl.emit.functions import FunctionText
+from dynaflow_dsl.emit.steps import Line
+from dynaflow_dsl.graph.model import TensorType, TracedModel
+
+# Ends a rendered line that has an origin, followed by the origin's number; taken out
+# again before the text is written. No source text can hold it.
+MARK = "\x00"
+
+
+def unmark(text: str) -> tuple[str, dict[int, int]]:
+    """The text without marks, and for each line (from one) the number it was marked by."""
+    lines, found = [], {}
+    for number, line in enumerate(text.split("\n"), start=1):
+        body, mark, origin = line.partition(MARK)
+        lines.append(body)
+        if mark:
+            found[number] = int(origin)
+    return "\n".join(lines), found
+
+
+def plan_lines(
+    origins: Mapping[int, int], lines: Sequence[Line]
+) -> list[dict[str, object]]:
+    """Runs of module lines that issue one step."""
+    entries: list[dict[str, object]] = []
+    previous: tuple[int, Line] | None = None
+    for number in sorted(origins):
+        line = lines[origins[number]]
+        assert line.span is not None
+        together = (
+            previous is not None
+            and previous[0] == number - 1
+            and previous[1].span == line.span
+            and previous[1].label == line.label
+        )
+        if together:
+            entries[-1]["last"] = number
+        else:
+            entries.append(
+                {
+                    "first": number,
+                    "last": number,
+                    "label": line.label,
+                    "layer": line.layer,
+                    "line": line.span.line,
+                    "column": line.span.column,
+                    "text": line.span.text.split("\n")[0],
+                }
+            )
+        previous = (number, line)
+    return entries
+
+
+def operation_lines(
+    starts: Mapping[str, int], functions: Sequence[FunctionText]
+) -> list[dict[str, object]]:
+    """One entry per operation of a function; `starts` are the lines of their headers."""
+    return [
+        {
+            "line": starts[function.name] + offset,
+            "function": function.name,
+            "operation": operation.name,
+            "module": operation.module,
+            "source": str(operation.source) if operation.source else None,
+        }
+        for function in functions
+        for offset, operation in function.operations
+    ]
+
+
+def write_map(
+    *,
+    module: str,
+    text: str,
+    source: str,
+    digest: str,
+    graphs: Mapping[str, str],
+    model: TracedModel,
+    lines: list[dict[str, object]],
+    operations: list[dict[str, object]],
+    tensors: Mapping[str, TensorType],
+    parts: Mapping[str, Mapping[str, str]],
+    format_number: int,
+) -> str:
+    """The JSON text; one entry per line in the long lists, so that diffs stay small."""
+    document: dict[str, object] = {
+        "format": format_number,
+        "module": f"{module}.py",
+        "source": source,
+        "schedule": digest,
+        "graph": dict(graphs),
+        "parts": {entry: dict(hashes) for entry, hashes in parts.items()},
+        "body": hashlib.sha256(text.encode()).hexdigest(),
+        "target": {"name": model.target, "arguments": dict(model.arguments)},
+        "facts": dict(model.facts),
+        "device": model.device,
+        "dtype": model.dtype,
+        "model": {
+            "class": model.model_class,
+            "fingerprint": dict(model.fingerprint),
+            "tensors": {
+                path: [type_.dtype, [size.factor for size in type_.shape]]
+                for path, type_ in sorted(tensors.items())
+            },
+        },
+        "lines": lines,
+        "operations": operations,
+    }
+    return _readable(document, 0) + "\n"
+
+
+def _readable(value: object, depth: int) -> str:
+    """Objects and lists of objects over lines; whatever holds only plain values on one."""
+    margin = " " * (depth + 1)
+    if isinstance(value, dict) and value and not _is_plain(value):
+        rows = [
+            f"{margin}{json.dumps(key)}: {_readable(item, depth + 1)}"
+            for key, item in value.items()
+        ]
+        return "{\n" + ",\n".join(rows) + "\n" + " " * depth + "}"
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        rows = [f"{margin}{_readable(item, depth + 1)}" for item in value]
+        return "[\n" + ",\n".join(rows) + "\n" + " " * depth + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _is_plain(value: dict[str, object]) -> bool:
+    return not any(isinstance(item, dict | list) for item in value.values())

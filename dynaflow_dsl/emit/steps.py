@@ -1,0 +1,266 @@
+"""A program's statements as lines of a method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from dynaflow_dsl.emit.layout import (
+    WIDTH,
+    Bracket,
+    Expression,
+    call,
+    commented,
+    lay_out,
+    listed,
+)
+from dynaflow_dsl.plan.model import (
+    Block,
+    Call,
+    Choice,
+    Free,
+    Hold,
+    InputOperand,
+    Join,
+    Layer,
+    Merge,
+    Operand,
+    Plan,
+    Program,
+    Record,
+    Return,
+    Slices,
+    Statement,
+    Variable,
+    Wait,
+)
+from dynaflow_dsl.source import Span
+
+INDENT = 8
+SHOWN_READS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of the module; a call's lines know the step that they issue."""
+
+    text: str
+    label: str = ""
+    layer: str = ""
+    span: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepWriter:
+    """What the text of one method depends on besides its statements.
+
+    `attributes` maps parts to the executor's attributes, `index` is the name of a piece,
+    `on_streams` is False for the sequential program, which runs where it is called.
+    """
+
+    plan: Plan
+    attributes: Mapping[str, str]
+    index: str
+    on_streams: bool
+
+    def program(self, program: Program) -> Iterator[Line]:
+        """All lines of a method's body."""
+        last = len(self.plan.binding.iterations) - 1
+        yield from self._opening(program)
+        for block in program.first:
+            yield from self._block(block, self._where(0), INDENT)
+        if program.loop:
+            count = last + 1
+            bounds = f"{program.start}, {count}" if program.start else str(count)
+            yield from self._gap()
+            yield Line(f"{' ' * INDENT}for i in range({bounds}):")
+            for k, block in enumerate(program.loop):
+                if k:
+                    yield from self._gap()
+                yield from self._block(block, "", INDENT + 4)
+        for block in program.last:
+            yield from self._block(block, self._where(last), INDENT)
+
+    def _where(self, iteration: int) -> str:
+        """`layer 7`, in the word that the `each` gave."""
+        binding = self.plan.binding
+        leaf = binding.iterations[iteration].path.rpartition(".")[2]
+        return f"{binding.schedule.each.name} {leaf}"
+
+    def _gap(self) -> Iterator[Line]:
+        if self.on_streams:
+            yield Line("")
+
+    def _opening(self, program: Program) -> Iterator[Line]:
+        margin = " " * INDENT
+        if not self.on_streams:
+            return
+        streams = self.plan.streams
+        targets = ", ".join(streams) if len(streams) > 1 else f"({streams[0]},)"
+        yield Line(f"{margin}{targets} = self.streams")
+        pieces = self.plan.binding.schedule.pieces
+        if pieces > 1:
+            names = ", ".join(f"{self.index}_{k}" for k in range(pieces))
+            size = self._split_size()
+            yield Line(f"{margin}{names} = self.split.slices({size})")
+        if any(isinstance(s, Hold) for b in _blocks(program) for s in b.statements):
+            yield Line(f"{margin}held = []")
+
+    def _split_size(self) -> str:
+        """Where the size of the split dimension can be read off an input."""
+        split = self.plan.binding.schedule.split
+        assert split is not None
+        candidates = []
+        for item in self.plan.binding.graph.inputs:
+            if item.argument is None:
+                continue
+            for axis, size in enumerate(item.value.type.shape):
+                if size.dimensions == (split.dimension,) and size.factor == 1:
+                    candidates.append(f"{_input_name(item.name)}.shape[{axis}]")
+        return candidates[0]
+
+    def _block(self, block: Block, where: str, indent: int) -> Iterator[Line]:
+        margin = " " * indent
+        if self.on_streams:
+            if indent == INDENT:
+                yield Line("")
+            title = (
+                block.title
+                if not where or not block.span
+                else f"{where} · {block.title}"
+            )
+            yield Line(f"{margin}# {title}")
+        statements = block.statements
+        for k, statement in enumerate(statements):
+            following = statements[k + 1] if k + 1 < len(statements) else None
+            yield from self._statement(statement, following, indent)
+
+    def _statement(
+        self, statement: Statement, following: Statement | None, indent: int
+    ) -> Iterator[Line]:
+        margin = " " * indent
+        match statement:
+            case Call():
+                yield from self._call(statement, indent)
+            case Record(event, stream):
+                yield Line(f"{margin}{event} = {stream}.record()")
+            case Wait(stream, event):
+                line = f"{margin}{stream}.wait({event})"
+                yield from map(Line, commented(line, _why(statement, following)))
+            case Slices(targets, base):
+                yield from self._slices(targets, base, margin)
+            case Merge(target, pieces, axis):
+                arguments: list[Expression] = [listed(pieces)]
+                if axis:
+                    arguments.append(str(axis))
+                yield from self._on_main(
+                    lay_out(
+                        f"{target} = ", call("torch.cat", arguments), "", indent + 4
+                    ),
+                    indent,
+                )
+            case Free(variables):
+                yield Line(f"{margin}del {', '.join(variables)}")
+            case Hold(variables):
+                for name in variables:
+                    yield from map(
+                        Line,
+                        commented(
+                            f"{margin}held.append({name})",
+                            "no stream waits for its last reader before the join",
+                        ),
+                    )
+            case Join():
+                others = " and ".join(self.plan.streams[1:])
+                line = f"{margin}self.streams.join()"
+                why = f"main waits for {others}, then {others} for main"
+                yield from map(Line, commented(line, why))
+            case Return(operands):
+                yield from self._return(operands, indent)
+
+    def _on_main(self, lines: Sequence[str], indent: int) -> Iterator[Line]:
+        if self.on_streams and len(self.plan.streams) > 1:
+            yield Line(f"{' ' * indent}with main:")
+            yield from map(Line, lines)
+        else:
+            yield from (Line(line[4:]) for line in lines)
+
+    def _call(self, step: Call, indent: int) -> Iterator[Line]:
+        arguments: list[Expression] = [str(step.layer)]
+        arguments += [self._operand(operand) for operand in step.operands]
+        inner = indent
+        if self.on_streams:
+            yield Line(f"{' ' * indent}with {step.stream}:")
+            inner += 4
+        head = f"self.{self.attributes[step.part]}"
+        target = f"{', '.join(step.results)} = " if step.results else ""
+        for text in lay_out(target, call(head, arguments), "", inner):
+            yield Line(text, step.label, str(step.layer), step.span)
+
+    def _operand(self, operand: Operand) -> str:
+        match operand:
+            case Variable(name):
+                return name
+            case InputOperand(name, layer, item, piece):
+                index = layer if layer is not None else item
+                text = name if index is None else f"{name}[{_index(index)}]"
+                return text if piece is None else f"{text}[{self.index}_{piece}]"
+            case Choice(options, table, layer):
+                # The text of the table is a constant tuple: indexed, not built, per call.
+                listed_options = ", ".join(map(self._operand, options))
+                numbers = ", ".join(map(str, table))
+                return f"({listed_options})[({numbers})[{_index(layer)}]]"
+
+    def _slices(
+        self, targets: Sequence[str], base: Operand, margin: str
+    ) -> Iterator[Line]:
+        whole = self._operand(base)
+        if len(targets) == 1:
+            if targets[0] != whole:
+                yield Line(f"{margin}{targets[0]} = {whole}")
+            return
+        pieces = [f"{whole}[{self.index}_{k}]" for k in range(len(targets))]
+        line = f"{margin}{', '.join(targets)} = {', '.join(pieces)}"
+        if len(line) <= WIDTH:
+            yield Line(line)
+        else:
+            for target, piece in zip(targets, pieces, strict=True):
+                yield Line(f"{margin}{target} = {piece}")
+
+    def _return(self, operands: Sequence[Operand], indent: int) -> Iterator[Line]:
+        texts = [self._operand(operand) for operand in operands]
+        line = f"{' ' * indent}return {', '.join(texts)}"
+        if len(line) <= WIDTH:
+            yield Line(line)
+        else:
+            bracket = Bracket("", "(", tuple(texts))
+            yield from map(Line, lay_out("return ", bracket, "", indent))
+
+
+def _blocks(program: Program) -> Iterator[Block]:
+    yield from (*program.first, *program.loop, *program.last)
+
+
+def _index(index: Layer | int) -> str:
+    return str(index)
+
+
+def _input_name(name: str) -> str:
+    head, _, tail = name.rpartition(".")
+    return f"{head}[{tail}]" if head else name
+
+
+def _why(wait: Wait, following: Statement | None) -> str:
+    """Why a wait is there, and what it makes safe to free."""
+    if not wait.reads:
+        why = f"{wait.label} must follow it"
+    else:
+        shown = list(wait.reads[:SHOWN_READS])
+        more = len(wait.reads) - len(shown)
+        names = ", ".join(shown) + (f" and {more} more" if more else "")
+        why = f"{wait.label} reads {names}"
+    if isinstance(following, Free):
+        freed = ", ".join(following.variables)
+        was = "was" if len(following.variables) == 1 else "were"
+        why = f"{why}; {freed} {was} last read before it"
+    return why
