@@ -7,15 +7,11 @@ from collections.abc import Iterator
 from dynaflow_dsl.bind.convexity import program_order
 from dynaflow_dsl.bind.dependence import Dependence, analyse
 from dynaflow_dsl.bind.faults import foreign_write, layers_differ
-from dynaflow_dsl.bind.interface import (
-    Fragments,
-    Mismatch,
-    bind_outside,
-    bind_parts,
-    cut,
-)
+from dynaflow_dsl.bind.fragments import Fragments, cut
+from dynaflow_dsl.bind.interface import bind_outside, bind_parts
 from dynaflow_dsl.bind.model import Binding, Iteration
 from dynaflow_dsl.bind.ownership import AFTER_OWNER, BEFORE_OWNER, Ownership, assign
+from dynaflow_dsl.bind.roles import Mismatch
 from dynaflow_dsl.bind.rows import split_axes
 from dynaflow_dsl.bind.selectors import index_modules
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Result

@@ -23,7 +23,7 @@ class Iteration:
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """An input made by another part: the same iteration's, or for `after` the last's."""
+    """An input made by another part: of the same iteration, or for `after` the last."""
 
     part: str
     output: int

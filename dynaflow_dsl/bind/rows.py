@@ -6,7 +6,7 @@ from difflib import get_close_matches
 
 from dynaflow_dsl.bind.dependence import Dependence
 from dynaflow_dsl.bind.faults import not_sliceable, rows_mixed
-from dynaflow_dsl.bind.interface import Fragments
+from dynaflow_dsl.bind.fragments import Fragments
 from dynaflow_dsl.bind.ownership import AFTER_OWNER, BEFORE_OWNER
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.graph.model import Graph, Size
@@ -17,7 +17,7 @@ from dynaflow_dsl.resolve.model import Split
 def split_axes(
     split: Split, graph: Graph, fragments: Fragments, dependence: Dependence
 ) -> tuple[dict[str, int], list[Diagnostic]]:
-    """The axis of every value that is cut where the parts begin or joined after them."""
+    """The axis of every value that is cut before the parts or joined after them."""
     names = [name for name, _, _ in graph.dimensions]
     if split.dimension not in names:
         near = get_close_matches(split.dimension, names, n=1)

@@ -99,7 +99,7 @@ def match_modules(modules: Modules, scope: str, pattern: tuple[str, ...]) -> lis
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where selectors are evaluated: the paths of all iterations, and which one it is."""
+    """Where selectors are evaluated: all iterations' paths, and which one it is."""
 
     modules: Modules
     iterations: tuple[str, ...]

@@ -75,8 +75,8 @@ def write_function(
     """The text of one program.
 
     `inputs` are the function's parameter names in interface order, `weights` maps the
-    program's model tensors to fields of `w`, `about` is the first line of the docstring,
-    `scope` the module path that comments are relative to.
+    program's model tensors to fields of `w`, `about` is the first line of the
+    docstring, `scope` the module path that comments are relative to.
     """
     writer = _Writer(body, types)
     writer.taken |= (

@@ -46,7 +46,7 @@ def call(head: str, items: Sequence[Expression]) -> Bracket:
 
 
 def listed(items: Sequence[Expression], head: str = "") -> Bracket:
-    """A list display; `head` is a keyword with its `=`, or a dict key with its colon."""
+    """A list display; `head` is a keyword with its `=`, or a key with its colon."""
     return Bracket(head, "[", tuple(items))
 
 
@@ -65,7 +65,7 @@ def flat(expression: Expression) -> str:
 def lay_out(
     prefix: str, expression: Expression, suffix: str = "", indent: int = 0
 ) -> list[str]:
-    """Lines of `prefix` + expression + `suffix` at an indentation, broken if too long."""
+    """Lines of `prefix` + expression + `suffix` at an indentation, broken if long."""
     margin = " " * indent
     line = f"{margin}{prefix}{flat(expression)}{suffix}"
     if len(line) <= WIDTH or isinstance(expression, str) or not expression.items:

@@ -16,7 +16,7 @@ MARK = "\x00"
 
 
 def unmark(text: str) -> tuple[str, dict[int, int]]:
-    """The text without marks, and for each line (from one) the number it was marked by."""
+    """The text without marks, and the number that each line (from one) was marked by."""
     lines, found = [], {}
     for number, line in enumerate(text.split("\n"), start=1):
         body, mark, origin = line.partition(MARK)
@@ -62,7 +62,7 @@ def plan_lines(
 def operation_lines(
     starts: Mapping[str, int], functions: Sequence[FunctionText]
 ) -> list[dict[str, object]]:
-    """One entry per operation of a function; `starts` are the lines of their headers."""
+    """One entry per operation of a function; `starts` are the headers' lines."""
     return [
         {
             "line": starts[function.name] + offset,
@@ -118,7 +118,7 @@ def write_map(
 
 
 def _readable(value: object, depth: int) -> str:
-    """Objects and lists of objects over lines; whatever holds only plain values on one."""
+    """Objects and lists of objects over lines; what holds only plain values on one."""
     margin = " " * (depth + 1)
     if isinstance(value, dict) and value and not _is_plain(value):
         rows = [

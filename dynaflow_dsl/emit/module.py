@@ -43,7 +43,7 @@ from dynaflow_dsl.plan.model import (
     Variable,
 )
 from dynaflow_dsl.prove.model import ProvedPlan
-from dynaflow_dsl.resolve.model import ScheduleFile
+from dynaflow_dsl.resolve.model import MAIN, ScheduleFile
 from dynaflow_dsl.resources import folder
 
 # Rises only when emitted text or what it needs of the runtime changes.
@@ -186,7 +186,7 @@ class _ModuleWriter:
             part.name: f"part_{part.name}" if part.name in EXECUTOR_NAMES else part.name
             for part in _parts(binding)
         }
-        index = schedule.split.index if schedule.split else ""
+        index = schedule.split.index if schedule.split else None
         prefix = f"{schedule.name}_{graph.entry}_" if self._several else ""
         rows: list[str] = []
         for part in _parts(binding):
@@ -202,10 +202,10 @@ class _ModuleWriter:
             tuple(_attributes(plan)),
             _method("step", arguments),
             '        """One step as scheduled."""',
-            self._body(StepWriter(plan, attributes, index, True), plan.step),
+            self._body(StepWriter(plan, attributes, plan.streams, index), plan.step),
             _method("sequential", arguments),
             '        """The same parts in program order on one stream, unsplit."""',
-            self._body(StepWriter(plan, attributes, index, False), plan.sequential),
+            self._body(StepWriter(plan, attributes, (MAIN,), None), plan.sequential),
             tuple(rows),
         )
 
@@ -220,7 +220,7 @@ class _ModuleWriter:
         texts = []
         for line in writer.program(program):
             mark = ""
-            if line.span is not None and writer.on_streams:
+            if line.span is not None:
                 mark = f"{MARK}{len(self.lines)}"
                 self.lines.append(line)
             texts.append(line.text + mark)

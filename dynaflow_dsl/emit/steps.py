@@ -54,14 +54,25 @@ class Line:
 class StepWriter:
     """What the text of one method depends on besides its statements.
 
-    `attributes` maps parts to the executor's attributes, `index` is the name of a piece,
-    `on_streams` is False for the sequential program, which runs where it is called.
+    `attributes` maps parts to the executor's attributes. `streams` are those of this
+    program; with a single one everything runs where it is called. `index` is the name
+    of a piece, None where nothing is cut.
     """
 
     plan: Plan
     attributes: Mapping[str, str]
-    index: str
-    on_streams: bool
+    streams: tuple[str, ...]
+    index: str | None
+
+    @property
+    def on_streams(self) -> bool:
+        """Whether calls are placed on streams."""
+        return len(self.streams) > 1
+
+    @property
+    def in_windows(self) -> bool:
+        """Whether the text repeats the schedule's windows; `sequential` has none."""
+        return self.on_streams or self.index is not None
 
     def program(self, program: Program) -> Iterator[Line]:
         """All lines of a method's body."""
@@ -88,18 +99,15 @@ class StepWriter:
         return f"{binding.schedule.each.name} {leaf}"
 
     def _gap(self) -> Iterator[Line]:
-        if self.on_streams:
+        if self.in_windows:
             yield Line("")
 
     def _opening(self, program: Program) -> Iterator[Line]:
         margin = " " * INDENT
-        if not self.on_streams:
-            return
-        streams = self.plan.streams
-        targets = ", ".join(streams) if len(streams) > 1 else f"({streams[0]},)"
-        yield Line(f"{margin}{targets} = self.streams")
-        pieces = self.plan.binding.schedule.pieces
-        if pieces > 1:
+        if self.on_streams:
+            yield Line(f"{margin}{', '.join(self.streams)} = self.streams")
+        if self.index is not None:
+            pieces = self.plan.binding.schedule.pieces
             names = ", ".join(f"{self.index}_{k}" for k in range(pieces))
             size = self._split_size()
             yield Line(f"{margin}{names} = self.split.slices({size})")
@@ -121,7 +129,7 @@ class StepWriter:
 
     def _block(self, block: Block, where: str, indent: int) -> Iterator[Line]:
         margin = " " * indent
-        if self.on_streams:
+        if self.in_windows:
             if indent == INDENT:
                 yield Line("")
             title = (
@@ -171,7 +179,7 @@ class StepWriter:
                         ),
                     )
             case Join():
-                others = " and ".join(self.plan.streams[1:])
+                others = " and ".join(self.streams[1:])
                 line = f"{margin}self.streams.join()"
                 why = f"main waits for {others}, then {others} for main"
                 yield from map(Line, commented(line, why))
@@ -179,7 +187,7 @@ class StepWriter:
                 yield from self._return(operands, indent)
 
     def _on_main(self, lines: Sequence[str], indent: int) -> Iterator[Line]:
-        if self.on_streams and len(self.plan.streams) > 1:
+        if self.on_streams:
             yield Line(f"{' ' * indent}with main:")
             yield from map(Line, lines)
         else:
@@ -206,7 +214,7 @@ class StepWriter:
                 text = name if index is None else f"{name}[{_index(index)}]"
                 return text if piece is None else f"{text}[{self.index}_{piece}]"
             case Choice(options, table, layer):
-                # The text of the table is a constant tuple: indexed, not built, per call.
+                # A tuple of numbers is a constant: no call builds it.
                 listed_options = ", ".join(map(self._operand, options))
                 numbers = ", ".join(map(str, table))
                 return f"({listed_options})[({numbers})[{_index(layer)}]]"

@@ -14,8 +14,8 @@ from dynaflow_dsl.plan.names import identifier
 class WeightTable:
     """Fields of the record `w` of a part.
 
-    `fields[body]` maps the model tensors of a program to field names. `paths` gives, for
-    each field, the path in each iteration, None where its program does not read it.
+    `fields[body]` maps the model tensors of a program to field names. `paths` gives,
+    for each field, the path in each iteration, None where its program does not read it.
     """
 
     fields: tuple[Mapping[str, str], ...]

@@ -43,7 +43,7 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A tensor. Values with equal `storage` share memory (one is a view of the other)."""
+    """A tensor. Values with equal `storage` share memory: one is a view of the other."""
 
     name: str
     type: TensorType
@@ -68,7 +68,8 @@ class Constant:
 
 # int, float, bool, str and None are themselves; a list argument is a tuple.
 Argument: TypeAlias = (
-    "Reference | Size | Constant | int | float | bool | str | None | tuple[Argument, ...]"
+    "Reference | Size | Constant | int | float | bool | str | None"
+    " | tuple[Argument, ...]"
 )
 
 
@@ -93,13 +94,13 @@ class Operation:
     """One ATen call.
 
     `operator` is the overload's name, `aten.linear.default`. `results` holds one value
-    per tensor that the operator returns, None where nobody reads it; `multiple` says that
-    it returns a tuple or list (then results are unpacked even if there is one). The
-    result of an in-place operation is not a value: its readers read the mutated input.
-    `writes` names the values whose storage it writes. `view` is True when every result
-    only aliases an input (such operations belong to no part). `tags` are operator tags
-    that the row-wise check uses (`pointwise`, `random`). `module` is the path in the
-    user's model, as `named_modules()` has it; "" is the model itself.
+    per tensor that the operator returns, None where nobody reads it; `multiple` says
+    that it returns a tuple or list (then results are unpacked even if there is one).
+    The result of an in-place operation is not a value: its readers read the mutated
+    input. `writes` names the values whose storage it writes. `view` is True when every
+    result only aliases an input (such operations belong to no part). `tags` are
+    operator tags that the row-wise check uses (`pointwise`, `random`). `module` is the
+    path in the user's model, as `named_modules()` has it; "" is the model itself.
     """
 
     name: str
@@ -119,11 +120,11 @@ class Operation:
 class Input:
     """A tensor that comes from outside.
 
-    Parameters and buffers belong to the model and are found by `name`, their path in it.
-    Step inputs are arguments of the adapter: `argument` is its position, `name` its name,
-    with `.k` appended for the k-th tensor of a list argument. `persistent` inputs keep
-    their address between steps (KV caches). `constant` inputs are small tensors made
-    while tracing; their `data` is a nested tuple of numbers.
+    Parameters and buffers belong to the model and are found by `name`, their path in
+    it. Step inputs are arguments of the adapter: `argument` is its position, `name` its
+    name, with `.k` appended for the k-th tensor of a list argument. `persistent` inputs
+    keep their address between steps (KV caches). `constant` inputs are small tensors
+    made while tracing; their `data` is a nested tuple of numbers.
     """
 
     name: str

@@ -80,7 +80,7 @@ def overwritten(
     needs: Sequence[Sequence[Need]],
     writes: Sequence[Sequence[str]],
 ) -> list[Diagnostic]:
-    """DFS308: the next iteration's result would replace one that is still to be read."""
+    """DFS308: the next iteration's result would replace one that is yet to be read."""
     holder: dict[str, int] = {}
     number: dict[Step, int] = {}
     found: dict[tuple[int, int], Diagnostic] = {}

@@ -37,8 +37,9 @@ class Run:
     """Clocks of a simulated run.
 
     `start[n]` is the clock of event n's stream once its waits are over, `end[n]` after
-    the event itself; `of_stream[n]` are all streams' clocks when event n has been issued,
-    `ready[n]` the same between its waits and itself. `time[n]` is event n's own count.
+    the event itself; `of_stream[n]` are all streams' clocks when event n has been
+    issued, `ready[n]` the same between its waits and itself. `time[n]` is event n's own
+    count.
     """
 
     events: tuple[Event, ...]

@@ -14,7 +14,6 @@ from dynaflow_dsl.bind.model import (
     BoundPart,
     Carried,
     Instance,
-    Outer,
     Produced,
     Role,
 )
@@ -24,7 +23,7 @@ from dynaflow_dsl.plan.timeline import Event
 
 
 class Step(NamedTuple):
-    """One piece of one part in one iteration. `before` is the step every one follows."""
+    """One piece of one part in one iteration. Every step follows that of `before`."""
 
     part: str
     iteration: int

@@ -194,7 +194,7 @@ def _event(number: int | None) -> int:
 
 
 def _place_outside(tensor: Tensor, run: Run, frees: Frees) -> None:
-    """The first safe place outside the loop and before `after` runs, if there is one."""
+    """The first safe place outside the loop and before `after` runs, if any."""
     stop = len(run.events) - 1 if tensor.ends is None else tensor.ends
     for n in range(max((tensor.made, *tensor.readers)), stop + 1):
         site = run.events[n].site

@@ -161,8 +161,8 @@ class Block:
 class Program:
     """Iteration 0 and what precedes it, the loop over the others, and the rest.
 
-    `loop` runs for i = `start` .. iterations - 1; it is empty if there are none. `start`
-    is 0 when iteration 0 is like the others.
+    `loop` runs for i = `start` .. iterations - 1; it is empty if there are none.
+    `start` is 0 when iteration 0 is like the others.
     """
 
     first: tuple[Block, ...]

@@ -24,10 +24,11 @@ CARRIED_NAME = "hidden"
 class VariableTable:
     """Names of all variables of one program.
 
-    `outputs[(part, k)]` is the base name of a part's k-th output, `whole[value]` that of
-    a value that exists once (a result of `before`), `sliced` the values that are cut into
-    pieces up front, with their base names, `aliases` carried variables that start as
-    another variable or input: name to value. `merged[(part, k)]` names what `after` reads.
+    `outputs[(part, k)]` is the base name of a part's k-th output, `whole[value]` that
+    of a value that exists once (a result of `before`), `sliced` the values that are cut
+    into pieces up front, with their base names, `aliases` carried variables that start
+    as another variable or input: name to value. `merged[(part, k)]` names what `after`
+    reads.
     """
 
     binding: Binding

@@ -132,7 +132,7 @@ def _issue_order(window: Window, binding: Binding) -> list[tuple[int, Run]]:
 
 
 def _reads_what_is_replaced(reader: Run, writer: Run, binding: Binding) -> bool:
-    """Whether `reader` needs a result of the iteration before the one `writer` makes."""
+    """Whether `reader` needs the result that the one `writer` makes replaces."""
     for made in writer.steps:
         for step in reader.steps:
             if step.piece != made.piece:

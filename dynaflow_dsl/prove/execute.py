@@ -205,7 +205,7 @@ class Execution:
                 machine.fault(
                     "freed",
                     f"the result {name} is made on {storage.made.instant.stream}; its "
-                    "memory would go back there while the caller still reads it on main",
+                    "memory would go back there while the caller reads it on main",
                     storage.made.span,
                 )
             machine.hold(name) if isinstance(operand, Variable) else None

@@ -11,8 +11,8 @@ from dynaflow_dsl.plan.model import Plan
 class ProvedPlan:
     """`emit` takes nothing else, so a plan that was not proved cannot be emitted.
 
-    `overlaps` counts the pairs of steps that windows claim and that nothing orders, over
-    all iterations; `held` are variables whose tensors live until the join.
+    `overlaps` counts the pairs of steps that windows claim and that nothing orders,
+    over all iterations; `held` are variables whose tensors live until the join.
     """
 
     plan: Plan

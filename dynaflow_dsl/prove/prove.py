@@ -14,11 +14,11 @@ from dynaflow_dsl.resolve.model import Step as ScheduledStep
 
 
 def prove(plan: Plan) -> Result[ProvedPlan]:
-    """Run both programs on an abstract machine over all iterations and check every rule.
+    """Run both programs on an abstract machine over all iterations, checking all rules.
 
-    Finds DFS701 (a read or write that is not ordered), DFS702 (memory that goes back too
-    early), DFS302 (steps of a window that something orders) and, as information, DFS703
-    (memory kept until the join).
+    Finds DFS701 (a read or write that is not ordered), DFS702 (memory that goes back
+    too early), DFS302 (steps of a window that something orders) and, as information,
+    DFS703 (memory kept until the join).
     """
     binding = plan.binding
     pieces = binding.schedule.pieces

@@ -1,0 +1,146 @@
+"""The graph cut along the borders of parts, views copied to where they are used."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from dynaflow_dsl.bind.dependence import Dependence
+from dynaflow_dsl.bind.ownership import AFTER_OWNER, Owner, Ownership
+from dynaflow_dsl.graph.model import Argument, Graph, Reference, TensorType
+
+MODEL_TENSORS = frozenset({"parameter", "buffer", "constant"})
+
+ProgramKey: TypeAlias = tuple[object, ...]
+
+
+@dataclass(slots=True)
+class Fragment:
+    """One owner's operations with copied views, and what crosses its border."""
+
+    numbers: list[int]
+    inputs: list[str]
+    parameters: list[str]
+    key: ProgramKey = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fragments:
+    """All fragments of a graph, and which owner made which value."""
+
+    by_owner: Mapping[Owner, Fragment]
+    maker: Mapping[str, Owner]
+    read_outside: frozenset[str]
+
+
+def cut(graph: Graph, dependence: Dependence, ownership: Ownership) -> Fragments:
+    """Sort operations by owner, copy views to where they are used, find the borders."""
+    numbers: dict[Owner, set[int]] = defaultdict(set)
+    for number, owner in ownership.owner.items():
+        numbers[owner].add(number)
+    model_tensors = {i.name for i in graph.inputs if i.kind in MODEL_TENSORS}
+    by_owner: dict[Owner, Fragment] = {}
+    for mine in numbers.values():
+        read = [name for n in mine for name in dependence.operand_names[n]]
+        _copy_views(mine, read, dependence)
+    _copy_views(numbers[AFTER_OWNER], graph.outputs, dependence)
+    read_outside: set[str] = set(graph.outputs)
+    maker: dict[str, Owner] = {}
+    for owner, mine in numbers.items():
+        if not mine:
+            continue
+        fragment = _border(sorted(mine), dependence, model_tensors)
+        by_owner[owner] = fragment
+        read_outside.update(fragment.inputs)
+        for number in mine:
+            operation = dependence.operations[number]
+            if not operation.view or owner == AFTER_OWNER:
+                maker.update(
+                    (v.name, owner) for v in operation.results if v is not None
+                )
+    types = {name: value.type for name, value in dependence.values.items()}
+    for fragment in by_owner.values():
+        fragment.key = program_key(fragment, dependence, types)
+    return Fragments(by_owner, maker, frozenset(read_outside))
+
+
+def _copy_views(mine: set[int], names: Iterable[str], dependence: Dependence) -> None:
+    stack = list(names)
+    while stack:
+        number = dependence.producer.get(stack.pop())
+        if number is None or number in mine or not dependence.operations[number].view:
+            continue
+        mine.add(number)
+        stack.extend(dependence.operand_names[number])
+
+
+def _border(
+    numbers: list[int], dependence: Dependence, model_tensors: set[str]
+) -> Fragment:
+    made: set[str] = set()
+    inputs: dict[str, None] = {}
+    parameters: dict[str, None] = {}
+    for number in numbers:
+        for name in dependence.operand_names[number]:
+            if name not in made:
+                (parameters if name in model_tensors else inputs)[name] = None
+        results = dependence.operations[number].results
+        made.update(value.name for value in results if value is not None)
+    return Fragment(numbers, list(inputs), list(parameters))
+
+
+def program_key(
+    fragment: Fragment, dependence: Dependence, types: Mapping[str, TensorType]
+) -> ProgramKey:
+    """Equal keys, equal programs: operators, literals, wiring, types of what enters."""
+    place: dict[str, str] = {}
+    for prefix, names in (("i", fragment.inputs), ("w", fragment.parameters)):
+        place.update((name, f"{prefix}{k}") for k, name in enumerate(names))
+
+    def encode(argument: Argument) -> object:
+        match argument:
+            case Reference(name):
+                return ("ref", place[name])
+            case tuple():
+                return tuple(map(encode, argument))
+            case bool() | int() | float() | str() | None:
+                return (type(argument).__name__, repr(argument))
+            case _:
+                return argument
+
+    key: list[object] = [types[n] for n in (*fragment.inputs, *fragment.parameters)]
+    for step, number in enumerate(fragment.numbers):
+        operation = dependence.operations[number]
+        key.append(
+            (
+                operation.operator,
+                tuple(map(encode, operation.arguments)),
+                tuple((name, encode(value)) for name, value in operation.keywords),
+            )
+        )
+        for k, value in enumerate(operation.results):
+            if value is not None:
+                place[value.name] = f"t{step}.{k}"
+    return tuple(key)
+
+
+def touched(
+    numbers: Iterable[int], dependence: Dependence
+) -> tuple[tuple[str, bool], ...]:
+    """Step inputs whose memory the operations read or (True) write."""
+    found: dict[str, bool] = {}
+    for number in numbers:
+        operation = dependence.operations[number]
+        if operation.view:
+            continue
+        for names, writes in (
+            (dependence.operand_names[number], False),
+            (operation.writes, True),
+        ):
+            for name in names:
+                item = dependence.input_of_storage.get(dependence.values[name].storage)
+                if item is not None:
+                    found[item] = found.get(item, False) or writes
+    return tuple(found.items())
