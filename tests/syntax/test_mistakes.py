@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dynaflow_dsl.source import Source
+from dynaflow_dsl.syntax import parse
+from dynaflow_dsl.syntax.mistakes import (
+    Mistake,
+    mistake_table,
+    read_mistake,
+    read_mistakes,
+)
+from dynaflow_dsl.syntax.parser import parser
+
+MISTAKES = read_mistakes()
+
+
+def mistake(*examples: str, file: str = "a.mistake") -> Mistake:
+    return Mistake(file, "DFS004", "message", "here", (), "word", "one", examples)
+
+
+def test_every_example_fails_and_no_key_has_two_messages() -> None:
+    table = mistake_table(MISTAKES, parser())
+    assert {each.file for each in table.values()} == {each.file for each in MISTAKES}
+
+
+@pytest.mark.parametrize("each", MISTAKES, ids=lambda each: each.file)
+def test_examples_get_their_message(each: Mistake) -> None:
+    for example in each.examples:
+        first = parse(Source("a.dfs", example)).diagnostics[0]
+        assert (first.code, first.message) == (each.code, each.message), example
+
+
+@pytest.mark.parametrize("each", MISTAKES, ids=lambda each: each.file)
+def test_the_message_does_not_depend_on_what_stands_before(each: Mistake) -> None:
+    before = 'dfs 1\nfrom "a.dfs" import b\nparts q:\n    part r = .s\n'
+    for example in each.examples:
+        if '\nmodel "' in example:
+            continue
+        text = before + example.removeprefix("dfs 1\n")
+        first = parse(Source("a.dfs", text)).diagnostics[0]
+        assert (first.code, first.message) == (each.code, each.message), text
+
+
+def test_an_example_that_is_correct_is_refused() -> None:
+    with pytest.raises(ValueError, match="is correct"):
+        mistake_table([mistake("dfs 1\n")], parser())
+
+
+def test_an_example_that_cannot_be_read_is_refused() -> None:
+    with pytest.raises(ValueError, match="no word can be read"):
+        mistake_table([mistake("dfs 1\n$\n")], parser())
+
+
+def test_two_messages_for_one_mistake_are_refused() -> None:
+    example = "dfs 1\nschedule s\n"
+    pair = [mistake(example), mistake(example, file="b.mistake")]
+    with pytest.raises(ValueError, match="share"):
+        mistake_table(pair, parser())
+
+
+def test_an_unknown_key_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "a.mistake"
+    file.write_text("code: DFS004\nmessage: a\nhepl: b\n---\ndfs 1\n")
+    with pytest.raises(ValueError, match="hepl"):
+        read_mistake(file)
