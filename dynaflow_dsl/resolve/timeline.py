@@ -1,0 +1,308 @@
+"""Timelines written out: `order` and `stagger` to windows of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dynaflow_dsl.diagnostics import Diagnostic, Label
+from dynaflow_dsl.resolve import model
+from dynaflow_dsl.resolve.findings import not_yet, unknown_name
+from dynaflow_dsl.source import Span
+from dynaflow_dsl.syntax import model as syntax
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Expands the timeline of one `each`; findings go into `found`.
+
+    `streams` holds, for each part, the stream of each piece; `split` is None in a
+    schedule without one, whose steps carry no index.
+    """
+
+    streams: Mapping[str, Sequence[str]]
+    split: model.Split | None
+    found: list[Diagnostic] = field(default_factory=list)
+
+    @property
+    def pieces(self) -> int:
+        """Number of microbatches."""
+        return len(self.split.weights) if self.split else 1
+
+    def order(self, order: syntax.Order) -> tuple[model.Window, ...]:
+        """The windows of an `order`, whose steps stand as they are written."""
+        windows = []
+        for window in order.windows:
+            runs = [run for each in window.runs for run in self._runs(each)]
+            self._check_streams(runs)
+            windows.append(self._window(runs, window.span))
+        return tuple(windows)
+
+    def stagger(self, stagger: syntax.Stagger) -> tuple[model.Window, ...]:
+        """The windows of a `stagger`.
+
+        With n stages, each microbatch is `by` stages behind the one before: window k
+        holds stage (k - by * i) mod n of microbatch i, of an earlier iteration where
+        the subtraction goes below zero.
+        """
+        stages = [self._stage(window) for window in stagger.windows]
+        steps = [stage for stage in stages if stage is not None]
+        count = len(stages)
+        by = int(stagger.by.value) if stagger.by else 1
+        behind = by * (self.pieces - 1)
+        if behind > count:
+            self.found.append(_too_far(stagger, behind, count, self.split))
+            return ()
+        if len(steps) < count or not self._check_stages(steps):
+            return ()
+        windows = []
+        for k, stage in enumerate(steps):
+            runs: dict[str, list[model.Step]] = {}
+            for piece in range(self.pieces):
+                iteration, position = divmod(k - by * piece, count)
+                reference = steps[position]
+                part = reference.name.text
+                step = model.Step(part, piece, iteration < 0, reference.span)
+                runs.setdefault(self.streams[part][piece], []).append(step)
+            made = [model.Run(stream, tuple(run)) for stream, run in runs.items()]
+            windows.append(self._window(made, stage.span))
+        return tuple(windows)
+
+    def step_text(self, step: model.Step) -> str:
+        """A step as a user would write it."""
+        index = f"[{step.piece}]" if self.split else ""
+        return f"{'prev.' if step.previous else ''}{step.part}{index}"
+
+    def _window(self, runs: Sequence[model.Run], span: Span) -> model.Window:
+        texts = (", ".join(map(self.step_text, run.steps)) for run in runs)
+        return model.Window(tuple(runs), " | ".join(texts), span)
+
+    # ---- steps of an order -----------------------------------------------------------
+
+    def _runs(self, run: syntax.Run) -> Iterator[model.Run]:
+        """One run, or one for each stream when a step stands for pieces on several."""
+        references = [step.reference for step in run.steps]
+        expanded = [self._steps(step) for step in run.steps]
+        steps = [step for each in expanded for step in each]
+        if not steps or not all(expanded):
+            return
+        whole = all(reference.index is None for reference in references)
+        placements = {tuple(self.streams[step.part]) for step in steps}
+        if whole and len(placements) == 1:
+            for stream in dict.fromkeys(placements.pop()):
+                taken = (s for s in steps if self._stream(s) == stream)
+                yield model.Run(stream, tuple(taken))
+            return
+        first = steps[0]
+        for step in steps[1:]:
+            if self._stream(step) != self._stream(first):
+                self.found.append(self._two_streams(first, step))
+                return
+        yield model.Run(self._stream(first), tuple(steps))
+
+    def _stream(self, step: model.Step) -> str:
+        return self.streams[step.part][step.piece]
+
+    def _steps(self, step: syntax.Step) -> list[model.Step]:
+        """The steps that one step of the text stands for; none after an error."""
+        reference = step.reference
+        part = reference.name.text
+        if step.after is not None:
+            self.found.append(not_yet("'after'", step.after.span))
+            return []
+        if part not in self.streams:
+            self.found.append(
+                unknown_name("part", part, reference.name.span, self.streams)
+            )
+            return []
+        match reference.index:
+            case None:
+                pieces = range(self.pieces)
+            case syntax.Number(value, span):
+                if self.split is None or value >= self.pieces:
+                    self.found.append(self._no_piece(part, span))
+                    return []
+                pieces = range(int(value), int(value) + 1)
+            case syntax.Name(word, span):
+                self.found.append(self._no_index(word, span))
+                return []
+            case syntax.AllPieces():
+                self.found.append(not_yet("the index '*'", reference.span))
+                return []
+        return [
+            model.Step(part, piece, reference.previous, reference.span)
+            for piece in pieces
+        ]
+
+    def _stage(self, window: syntax.Window) -> syntax.Reference | None:
+        """The part that a line of a `stagger` names."""
+        step = window.runs[0].steps[0]
+        reference = step.reference
+        alone = len(window.runs) == 1 and len(window.runs[0].steps) == 1
+        plain = reference.index is None and not reference.previous
+        if not (alone and plain and step.after is None):
+            self.found.append(
+                Diagnostic(
+                    "DFS310",
+                    "a line of 'stagger' is the name of one part",
+                    Label(window.span, "this is more than that"),
+                    helps=("write the windows yourself under 'order:'",),
+                )
+            )
+            return None
+        # Looks the name up; every piece of a stage is placed later.
+        return reference if self._steps(step) else None
+
+    def _check_stages(self, stages: Sequence[syntax.Reference]) -> bool:
+        """Whether no part is a stage twice."""
+        seen: dict[str, syntax.Reference] = {}
+        again = [
+            stage
+            for stage in stages
+            if seen.setdefault(stage.name.text, stage) is not stage
+        ]
+        self.found.extend(
+            Diagnostic(
+                "DFS304",
+                f"{stage.name.text} is in the timeline twice",
+                Label(stage.span, "again here"),
+                (Label(seen[stage.name.text].span, "first here"),),
+            )
+            for stage in again
+        )
+        return not again
+
+    # ---- what can be wrong -----------------------------------------------------------
+
+    def _check_streams(self, runs: Sequence[model.Run]) -> None:
+        """Runs of one window need different streams."""
+        seen: dict[str, model.Step] = {}
+        for run in runs:
+            step = run.steps[0]
+            other = seen.setdefault(run.stream, step)
+            if other is step:
+                continue
+            pair = f"{self.step_text(other)}, {self.step_text(step)}"
+            self.found.append(
+                Diagnostic(
+                    "DFS303",
+                    f"these two cannot overlap: both run on {run.stream}",
+                    Label(step.span, f"runs on {run.stream}"),
+                    (Label(other.span, f"runs on {run.stream} too"),),
+                    helps=(f"write '{pair}' to run one after the other",),
+                )
+            )
+
+    def _two_streams(self, first: model.Step, step: model.Step) -> Diagnostic:
+        if first.span == step.span:
+            streams = " and ".join((self._stream(first), self._stream(step)))
+            return Diagnostic(
+                "DFS303",
+                "the steps of one run are on different streams",
+                Label(step.span, f"stands for all pieces, on {streams}"),
+                helps=(f"write {step.part} on a line of its own, or with an index",),
+            )
+        pair = f"{self.step_text(first)} | {self.step_text(step)}"
+        return Diagnostic(
+            "DFS303",
+            "the steps of one run are on different streams",
+            Label(step.span, f"{self.step_text(step)} runs on {self._stream(step)}"),
+            (
+                Label(
+                    first.span, f"{self.step_text(first)} runs on {self._stream(first)}"
+                ),
+            ),
+            helps=(f"write '{pair}', or use two lines",),
+        )
+
+    def _no_piece(self, part: str, span: Span) -> Diagnostic:
+        if self.split is None:
+            return Diagnostic(
+                "DFS305",
+                f"{part} has no pieces: the schedule has no 'split'",
+                Label(span, "no index can stand here"),
+                helps=(f"write {part}, or add a 'split'",),
+            )
+        return Diagnostic(
+            "DFS305",
+            f"{part} has no piece {span.text}",
+            Label(span, f"the last piece is {self.pieces - 1}"),
+            (Label(self.split.span, f"cut into {self.pieces} pieces here"),),
+        )
+
+    def _no_index(self, word: str, span: Span) -> Diagnostic:
+        helps: tuple[str, ...] = ()
+        if self.split is not None:
+            helps = (f"pieces are numbered from 0 to {self.pieces - 1}",)
+        return Diagnostic(
+            "DFS305", f"'{word}' is no piece", Label(span, "here"), helps=helps
+        )
+
+
+def _too_far(
+    stagger: syntax.Stagger, behind: int, count: int, split: model.Split | None
+) -> Diagnostic:
+    place = stagger.by.span if stagger.by else stagger.span
+    secondary: tuple[Label, ...] = ()
+    if split is not None:
+        secondary = (Label(split.span, f"cut into {len(split.weights)} pieces here"),)
+    return Diagnostic(
+        "DFS307",
+        "this stagger goes further than one iteration",
+        Label(place, f"the last piece is {behind} stages behind, of {count}"),
+        secondary,
+        helps=("make 'by' smaller, cut into fewer pieces, or add stages",),
+    )
+
+
+def check_complete(
+    parts: Sequence[model.Part],
+    windows: Sequence[model.Window],
+    timeline: Timeline,
+    header: Span,
+) -> Iterator[Diagnostic]:
+    """Each part has to appear exactly once for each microbatch."""
+    seen: dict[tuple[str, int], model.Step] = {}
+    reported: set[Span] = set()
+    for window in windows:
+        for step in (step for run in window.runs for step in run.steps):
+            first = seen.setdefault((step.part, step.piece), step)
+            if first is not step and step.span not in reported:
+                # A step for all pieces is one place, whatever number of pieces it has.
+                reported.add(step.span)
+                yield _twice(first, step, timeline)
+    for part in parts:
+        pieces = range(timeline.pieces)
+        missing = [piece for piece in pieces if (part.name, piece) not in seen]
+        if missing:
+            yield _missing(part, missing, timeline, header)
+
+
+def _twice(first: model.Step, step: model.Step, timeline: Timeline) -> Diagnostic:
+    plain = model.Step(step.part, step.piece, previous=False, span=step.span)
+    note = "a step of the iteration before counts as that part's step"
+    return Diagnostic(
+        "DFS304",
+        f"{timeline.step_text(plain)} is in the timeline twice",
+        Label(step.span, "again here"),
+        (Label(first.span, "first here"),),
+        notes=(note,) if first.previous != step.previous else (),
+    )
+
+
+def _missing(
+    part: model.Part, missing: Sequence[int], timeline: Timeline, header: Span
+) -> Diagnostic:
+    if len(missing) == timeline.pieces:
+        message = f"part '{part.name}' is never in the timeline"
+    else:
+        steps = [f"{part.name}[{piece}]" for piece in missing]
+        verb = "is" if len(steps) == 1 else "are"
+        message = f"{', '.join(steps)} {verb} missing from the timeline"
+    return Diagnostic(
+        "DFS304",
+        message,
+        Label(part.name_span, "declared here"),
+        (Label(header, "not in here"),),
+        helps=("every part runs once for each piece",),
+    )
