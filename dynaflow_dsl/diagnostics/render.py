@@ -1,0 +1,27 @@
+"""Diagnostics as text, in the form that is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+from dynaflow_dsl.diagnostics.model import Diagnostic
+from dynaflow_dsl.diagnostics.render_concise import render_concise
+from dynaflow_dsl.diagnostics.render_full import render_full
+from dynaflow_dsl.diagnostics.render_json import render_json
+
+Form: TypeAlias = Literal["full", "concise", "json"]
+
+
+def render(diagnostics: Sequence[Diagnostic], form: Form = "full") -> str:
+    """All diagnostics in one form, in the order given, without colours.
+
+    Ends in a line break, or is empty when there are none; JSON is a list even then.
+    """
+    match form:
+        case "full":
+            return "\n".join(render_full(each) + "\n" for each in diagnostics)
+        case "concise":
+            return "".join(render_concise(each) + "\n" for each in diagnostics)
+        case "json":
+            return render_json(diagnostics)

@@ -1,0 +1,13 @@
+"""The form for lists: one line each, as compilers and editors expect it."""
+
+from __future__ import annotations
+
+from dynaflow_dsl.diagnostics.model import Diagnostic
+
+
+def render_concise(diagnostic: Diagnostic) -> str:
+    """`file:line:column: severity[code]: message`, without a place if there is none."""
+    text = f"{diagnostic.severity}[{diagnostic.code}]: {diagnostic.message}"
+    if diagnostic.primary is None:
+        return text
+    return f"{diagnostic.primary.span}: {text}"
