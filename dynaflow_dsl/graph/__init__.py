@@ -1,0 +1,1 @@
+"""The traced model as plain data, free of torch."""

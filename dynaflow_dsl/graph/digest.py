@@ -1,0 +1,65 @@
+"""A short digest of what a graph computes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+
+from dynaflow_dsl.graph.model import Argument, Graph, Reference, Value
+from dynaflow_dsl.graph.text import write_argument, write_type
+
+
+def graph_digest(graph: Graph) -> str:
+    """12 hex digits over operations, types and inputs.
+
+    Values count by their position, so names that a tracer made up do not matter, nor do
+    source lines. Paths of modules and names of inputs do: schedules speak of them.
+    """
+    numbers: dict[str, int] = {}
+
+    def value(item: Value | None) -> object:
+        if item is None:
+            return None
+        numbers[item.name] = len(numbers)
+        return [write_type(item.type), storages.setdefault(item.storage, len(storages))]
+
+    def argument(item: Argument) -> object:
+        return write_argument(_renamed(item, lambda name: str(numbers[name])))
+
+    storages: dict[int, int] = {}
+    content: list[object] = [
+        graph.entry,
+        graph.dimensions,
+        graph.signature,
+        [
+            # The data of a constant is made of tuples of numbers, as arguments are.
+            [i.kind, i.name, value(i.value), i.argument, argument(i.data)]  # type: ignore[arg-type]
+            for i in graph.inputs
+        ],
+    ]
+    content.extend(
+        [
+            operation.operator,
+            [argument(item) for item in operation.arguments],
+            {name: argument(item) for name, item in operation.keywords},
+            [value(result) for result in operation.results],
+            operation.multiple,
+            [numbers[name] for name in operation.writes],
+            operation.view,
+            operation.tags,
+            operation.module,
+        ]
+        for operation in graph.operations
+    )
+    content.append([numbers[name] for name in graph.outputs])
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]
+
+
+def _renamed(argument: Argument, rename: Callable[[str], str]) -> Argument:
+    match argument:
+        case Reference(name):
+            return Reference(rename(name))
+        case tuple():
+            return tuple(_renamed(element, rename) for element in argument)
+    return argument

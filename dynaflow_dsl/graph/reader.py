@@ -1,0 +1,385 @@
+"""Snapshots back to traced models, every field checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, TypeVar
+
+from dynaflow_dsl.diagnostics import Diagnostic, Result
+from dynaflow_dsl.graph.model import (
+    Argument,
+    Graph,
+    Input,
+    Operation,
+    Reference,
+    Size,
+    SourceLine,
+    TensorType,
+    TracedModel,
+    Value,
+)
+from dynaflow_dsl.graph.text import TextError, read_argument, read_type
+
+T = TypeVar("T")
+
+_CODE = "DFS112"
+_FORMAT = 1
+# A snapshot of 64 layers has 2 million characters.
+_LONGEST_TEXT = 200_000_000
+_KINDS = ("parameter", "buffer", "constant", "step", "persistent")
+_MODEL_KEYS = {
+    "format": int,
+    "target": str,
+    "arguments": dict,
+    "model": str,
+    "device": str,
+    "dtype": str,
+    "captured_by": str,
+    "facts": dict,
+    "fingerprint": dict,
+    "graphs": list,
+}
+_GRAPH_KEYS = {
+    "entry": str,
+    "dimensions": list,
+    "signature": list,
+    "outputs": list,
+    "modules": list,
+    "inputs": list,
+    "operations": list,
+    "code": dict,
+}
+_INPUT_KEYS = {"kind": str, "name": str, "value": list}
+_OPERATION_KEYS = {
+    "name": str,
+    "call": str,
+    "arguments": list,
+    "results": list,
+    "module": str,
+}
+_OPERATION_OPTIONS = {
+    "keywords": dict,
+    "multiple": bool,
+    "view": bool,
+    "writes": list,
+    "tags": list,
+    "source": str,
+}
+
+
+class _Wrong(Exception):
+    """What is wrong with a part of the snapshot; places are added on the way out."""
+
+
+def parse_snapshot(text: str, name: str) -> Result[TracedModel]:
+    """The traced model in a snapshot; `name` is the file's, for messages.
+
+    Any text gives a value or a DFS112 diagnostic, which names the place in the JSON.
+    """
+    try:
+        if len(text) > _LONGEST_TEXT:
+            raise _Wrong(f"it has more than {_LONGEST_TEXT} characters")
+        return Result(_model(json.loads(text, parse_constant=_no_constant)))
+    except _Wrong as wrong:
+        problem = str(wrong)
+    except json.JSONDecodeError as error:
+        problem = f"line {error.lineno}, column {error.colno}: {error.msg}"
+    except RecursionError:
+        problem = "its lists are nested too deeply"
+    except ValueError as error:
+        # Python refuses to read integers of more than 4300 digits.
+        problem = str(error)
+    return Result(
+        None,
+        (
+            Diagnostic(
+                _CODE,
+                f"'{name}' is no snapshot that this version reads: {problem}",
+                helps=("write it anew with 'dfsc trace'",),
+            ),
+        ),
+    )
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise _Wrong(f"{name} is no JSON number")
+
+
+def _model(data: object) -> TracedModel:
+    fields = _fields(data, _MODEL_KEYS)
+    if fields["format"] != _FORMAT:
+        raise _Wrong(f"its format is {fields['format']}, not {_FORMAT}")
+    graphs = _each("graphs", fields["graphs"], _graph)
+    entries = [graph.entry for graph in graphs]
+    if len(set(entries)) != len(entries):
+        raise _Wrong("graphs: two have one entry")
+    return TracedModel(
+        target=fields["target"],
+        arguments=_scalars("arguments", fields["arguments"]),
+        model_class=fields["model"],
+        device=fields["device"],
+        dtype=fields["dtype"],
+        captured_by=fields["captured_by"],
+        facts=_scalars("facts", fields["facts"]),
+        fingerprint=tuple(
+            (key, _string(f"fingerprint.{key}", value))
+            for key, value in fields["fingerprint"].items()
+        ),
+        graphs=graphs,
+    )
+
+
+class _Scope:
+    """Values of one graph that have been read so far, and texts read before."""
+
+    __slots__ = (
+        "code",
+        "count",
+        "dimensions",
+        "lines",
+        "operations",
+        "storages",
+        "types",
+    )
+
+    def __init__(self, dimensions: frozenset[str], code: Mapping[str, str]) -> None:
+        self.dimensions = dimensions
+        self.code = code
+        self.storages: dict[str, int] = {}
+        self.count = 0
+        self.operations: set[str] = set()
+        self.types: dict[str, TensorType] = {}
+        self.lines: dict[str, SourceLine] = {}
+
+    def type(self, text: str) -> TensorType:
+        """A tensor type, its dimensions checked."""
+        found = self.types.get(text)
+        if found is None:
+            found = self.types[text] = read_type(text)
+            for size in (*found.shape, *found.strides):
+                self.check_size(size)
+        return found
+
+    def check_size(self, size: Size) -> None:
+        """Every dimension of a size must be declared."""
+        for dimension in size.dimensions:
+            if dimension not in self.dimensions:
+                raise _Wrong(f"the dimension {dimension} is not declared")
+
+    def check(self, argument: Argument) -> None:
+        """What an argument refers to must have been read."""
+        if isinstance(argument, Reference):
+            self.known(argument.name)
+        elif isinstance(argument, Size):
+            self.check_size(argument)
+        elif isinstance(argument, tuple):
+            for element in argument:
+                self.check(element)
+
+    def known(self, name: str) -> str:
+        """The name of a value that has been read."""
+        if name not in self.storages:
+            raise _Wrong(f"there is no value {name!r} at this place")
+        return name
+
+    def line(self, text: str) -> SourceLine:
+        """A source line by `file:line`."""
+        found = self.lines.get(text)
+        if found is None:
+            file, _, number = text.rpartition(":")
+            if not file or not number.isdecimal() or text not in self.code:
+                raise _Wrong(f"the source line {text!r} is not in 'code'")
+            found = self.lines[text] = SourceLine(file, int(number), self.code[text])
+        return found
+
+
+def _graph(data: object) -> Graph:
+    fields = _fields(data, _GRAPH_KEYS)
+    dimensions = _each("dimensions", fields["dimensions"], _dimension)
+    code = {key: _string(f"code.{key}", value) for key, value in fields["code"].items()}
+    scope = _Scope(frozenset(name for name, _, _ in dimensions), code)
+    signature = _each("signature", fields["signature"], _argument_name)
+    inputs = _each("inputs", fields["inputs"], lambda item: _input(item, scope))
+    _check_signature(signature, inputs)
+    operations = _each(
+        "operations", fields["operations"], lambda item: _operation(item, scope)
+    )
+    outputs = _strings("outputs", fields["outputs"])
+    for output in outputs:
+        scope.known(output)
+    return Graph(
+        entry=fields["entry"],
+        inputs=inputs,
+        operations=operations,
+        outputs=outputs,
+        dimensions=dimensions,
+        signature=signature,
+        modules=_strings("modules", fields["modules"]),
+    )
+
+
+def _dimension(data: object) -> tuple[str, int, int | None]:
+    match data:
+        case [str(name), int(low), None | int() as high] if name.isidentifier():
+            if not isinstance(low, bool) and not isinstance(high, bool):
+                return name, low, high
+    raise _Wrong("it is not [name, lowest, highest]")
+
+
+def _argument_name(data: object) -> tuple[str, int | None]:
+    match data:
+        case [str(name), None | int() as count] if not isinstance(count, bool):
+            if count is None or 0 <= count <= 100_000:
+                return name, count
+    raise _Wrong("it is not [name, number of tensors]")
+
+
+def _input(data: object, scope: _Scope) -> Input:
+    fields = _fields(data, _INPUT_KEYS, {"argument": int, "data": object})
+    kind = fields["kind"]
+    if kind not in _KINDS:
+        raise _Wrong(f"kind: {kind!r} is none of {', '.join(_KINDS)}")
+    if ("argument" in fields) != (kind in ("step", "persistent")):
+        raise _Wrong("step and persistent inputs, and only they, have an argument")
+    if ("data" in fields) != (kind == "constant"):
+        raise _Wrong("constants, and only they, have data")
+    value = _value(fields["value"], scope)
+    constant = read_argument(fields["data"]) if kind == "constant" else None
+    return Input(fields["name"], kind, value, fields.get("argument"), constant)
+
+
+def _check_signature(
+    signature: tuple[tuple[str, int | None], ...], inputs: tuple[Input, ...]
+) -> None:
+    expected = [
+        (name if count is None else f"{name}.{index}", position)
+        for position, (name, count) in enumerate(signature)
+        for index in range(1 if count is None else count)
+    ]
+    given = [(i.name, i.argument) for i in inputs if i.argument is not None]
+    if expected != given:
+        raise _Wrong("inputs: they are not the arguments that the signature lists")
+
+
+def _operation(data: object, scope: _Scope) -> Operation:
+    fields = _fields(data, _OPERATION_KEYS, _OPERATION_OPTIONS)
+    name = fields["name"]
+    if name in scope.operations:
+        raise _Wrong(f"two operations have the name {name!r}")
+    scope.operations.add(name)
+    try:
+        arguments = tuple([read_argument(item) for item in fields["arguments"]])
+        keywords = tuple(
+            [(key, read_argument(v)) for key, v in fields.get("keywords", {}).items()]
+        )
+    except TextError as error:
+        raise _Wrong(str(error)) from None
+    for argument in arguments:
+        scope.check(argument)
+    for _, argument in keywords:
+        scope.check(argument)
+    writes = _strings("writes", fields.get("writes", []))
+    for written in writes:
+        scope.known(written)
+    source = fields.get("source")
+    return Operation(
+        name=name,
+        operator=fields["call"],
+        arguments=arguments,
+        keywords=keywords,
+        results=tuple(
+            [
+                None if item is None else _value(item, scope)
+                for item in fields["results"]
+            ]
+        ),
+        multiple=fields.get("multiple", False),
+        writes=writes,
+        view=fields.get("view", False),
+        tags=_strings("tags", fields.get("tags", [])),
+        module=fields["module"],
+        source=None if source is None else scope.line(source),
+    )
+
+
+def _value(data: object, scope: _Scope) -> Value:
+    if not isinstance(data, list) or not 2 <= len(data) <= 3:
+        raise _Wrong("a value is not [name, type] or [name, type, shared with]")
+    for item in data:
+        if not isinstance(item, str):
+            raise _Wrong("a value is not a list of strings")
+    name, text = data[0], data[1]
+    if name in scope.storages:
+        raise _Wrong(f"two values have the name {name!r}")
+    try:
+        traced = scope.type(text)
+    except TextError as error:
+        raise _Wrong(str(error)) from None
+    if len(data) == 3:
+        storage = scope.storages[scope.known(data[2])]
+    else:
+        storage = scope.count
+        scope.count += 1
+    scope.storages[name] = storage
+    return Value(name, traced, storage)
+
+
+def _fields(
+    data: object,
+    required: Mapping[str, type],
+    optional: Mapping[str, type] | None = None,
+) -> dict[str, Any]:
+    """An object with these fields of these types, and no others."""
+    if not isinstance(data, dict):
+        raise _Wrong("it is not an object")
+    options = optional or {}
+    for key, wanted in required.items():
+        if key not in data:
+            raise _Wrong(f"'{key}' is missing")
+        value = data[key]
+        if type(value) is not wanted:
+            raise _Wrong(f"'{key}' is not of type {wanted.__name__}")
+    if len(data) > len(required):
+        for key, value in data.items():
+            if key in required:
+                continue
+            if key not in options:
+                raise _Wrong(f"'{key}' is unknown")
+            if options[key] is not object and type(value) is not options[key]:
+                raise _Wrong(f"'{key}' is not of type {options[key].__name__}")
+    return data
+
+
+def _each(name: str, items: list[object], read: Callable[[object], T]) -> tuple[T, ...]:
+    result: list[T] = []
+    for index, item in enumerate(items):
+        try:
+            result.append(read(item))
+        except (_Wrong, TextError) as wrong:
+            raise _Wrong(f"{name}[{index}]: {wrong}") from None
+    return tuple(result)
+
+
+def _scalars(
+    name: str, data: Mapping[str, object]
+) -> tuple[tuple[str, bool | int | float | str], ...]:
+    scalars: list[tuple[str, bool | int | float | str]] = []
+    for key, value in data.items():
+        if not isinstance(value, bool | int | float | str):
+            raise _Wrong(f"{name}.{key}: it is no number, string or truth value")
+        scalars.append((key, value))
+    return tuple(scalars)
+
+
+def _string(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise _Wrong(f"{name}: it is no string")
+    return value
+
+
+def _strings(name: str, items: list[object]) -> tuple[str, ...]:
+    for item in items:
+        if not isinstance(item, str):
+            raise _Wrong(f"{name}: it holds something that is no string")
+    return tuple(items)  # type: ignore[arg-type]

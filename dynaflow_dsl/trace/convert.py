@@ -1,0 +1,161 @@
+"""Exported program to plain data."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+from dynaflow_dsl.graph.model import (
+    Graph,
+    Input,
+)
+from dynaflow_dsl.trace.arguments import Call, InputSpec
+from dynaflow_dsl.trace.calls import operation
+from dynaflow_dsl.trace.export import (
+    Node,
+    storage_of,
+)
+from dynaflow_dsl.trace.failures import refuse
+from dynaflow_dsl.trace.lines import line_of_stack
+from dynaflow_dsl.trace.model import TraceSpec
+from dynaflow_dsl.trace.normalise import (
+    normalise,
+)
+from dynaflow_dsl.trace.program import Program, without_root
+from dynaflow_dsl.trace.sizes import SizeReader
+
+LARGEST_CONSTANT = 64
+_CALL_NUMBER = re.compile(r"@\d+")
+_NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"
+
+
+def convert(
+    program: torch.export.ExportedProgram, spec: TraceSpec, call: Call
+) -> Graph:
+    """The graph of one entry; raises DiagnosticError for what a graph cannot hold."""
+    nodes = list(program.graph_module.graph.nodes)
+    placeholders = [node for node in nodes if node.op == "placeholder"]
+    kinds = {item.arg.name: item for item in program.graph_signature.input_specs}
+    step = [n for n in placeholders if kinds[n.name].kind.name == "USER_INPUT"]
+    state = Program(spec, normalise(nodes), SizeReader(_symbols(step, call)))
+    inputs = _inputs(state, program, placeholders, call)
+    operations = tuple(operation(state, node) for node in state.normalised.operations)
+    modules = spec.model.named_modules(remove_duplicate=False)
+    return Graph(
+        entry=call.entry,
+        inputs=inputs,
+        operations=operations,
+        outputs=_outputs(state, program, nodes[-1]),
+        dimensions=tuple(
+            (name, *bounds) for name, bounds in sorted(spec.dimensions.items())
+        ),
+        signature=call.signature,
+        modules=tuple(name for name, _ in modules),
+    )
+
+
+def _symbols(placeholders: list[Node], call: Call) -> dict[str, str]:
+    """The named dimension that each symbol of the program stands for."""
+    symbols: dict[str, str] = {}
+    for node, item in zip(placeholders, call.inputs, strict=True):
+        for size, name in zip(node.meta["val"].shape, item.dimensions, strict=True):
+            if name is not None and isinstance(size, torch.SymInt):
+                symbols[str(size)] = name
+    return symbols
+
+
+def _inputs(
+    state: Program,
+    program: torch.export.ExportedProgram,
+    placeholders: list[Node],
+    call: Call,
+) -> tuple[Input, ...]:
+    """Inputs in the program's order, without parameters and buffers nobody reads."""
+    kinds = {item.arg.name: item for item in program.graph_signature.input_specs}
+    step = iter(call.inputs)
+    taken = {node.name for node in state.normalised.operations}
+    inputs: list[Input] = []
+    for node in placeholders:
+        item = kinds[node.name]
+        if item.kind.name == "USER_INPUT":
+            inputs.append(_step_input(state, node, next(step), taken))
+            continue
+        if node not in state.normalised.read:
+            continue
+        path = without_root(str(item.target), state.spec.root)
+        state.names[node] = _free_name(path, taken)
+        tensor = node.meta["val"]
+        match item.kind.name:
+            case "PARAMETER":
+                inputs.append(Input(path, "parameter", state.value(node, tensor, None)))
+            case "BUFFER":
+                inputs.append(Input(path, "buffer", state.value(node, tensor, None)))
+            case "CONSTANT_TENSOR":
+                constant = program.constants[str(item.target)]
+                inputs.append(_constant(state, node, path, constant))
+            case other:
+                refuse(f"the traced program has an input of kind {other} ({path})")
+    return tuple(inputs)
+
+
+def _step_input(state: Program, node: Node, item: InputSpec, taken: set[str]) -> Input:
+    state.names[node] = _free_name(item.name, taken)
+    value = state.value(node, node.meta["val"], None)
+    if item.base in state.spec.persistent:
+        return Input(item.name, "persistent", value, argument=item.position)
+    return Input(item.name, "step", value, argument=item.position)
+
+
+def _constant(state: Program, node: Node, path: str, tensor: torch.Tensor) -> Input:
+    if tensor.numel() > LARGEST_CONSTANT:
+        reader = next(iter(node.users), node)
+        refuse(
+            f"the model makes a constant of {tensor.numel()} numbers ('{path}') while "
+            f"it is traced; at most {LARGEST_CONSTANT} can be kept in a graph",
+            line_of_stack(reader.meta.get("stack_trace")),
+            helps=("register it as a buffer of the module that uses it",),
+        )
+    if tensor.is_meta:
+        refuse(f"the constant '{path}' has no values: it is a meta tensor")
+    state.constants.add(storage_of(node.meta["val"]))
+    value = state.value(node, node.meta["val"], None)
+    return Input(path, "constant", value, data=_nested(tensor.tolist()))
+
+
+def _outputs(
+    state: Program, program: torch.export.ExportedProgram, output: Node
+) -> tuple[str, ...]:
+    names: list[str] = []
+    for value in output.args[0]:  # type: ignore[union-attr]
+        if not isinstance(value, Node) or not isinstance(
+            value.meta.get("val"), torch.Tensor
+        ):
+            refuse(
+                "the adapter returns something that is not a tensor",
+                helps=("return a tensor, or a tuple of tensors",),
+            )
+        names.append(state.name(value))
+    structure = program.call_spec.out_spec
+    flat = structure.is_leaf() or (
+        structure.type in (tuple, list)
+        and all(child.is_leaf() for child in structure.children())
+        and len(names) > 1
+    )
+    if not flat:
+        refuse(
+            "the adapter returns a nested structure",
+            helps=("return a tensor, or a tuple of at least two tensors",),
+        )
+    return tuple(names)
+
+
+def _free_name(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "@input"
+    taken.add(name)
+    return name
+
+
+def _nested(data: object) -> object:
+    return tuple(map(_nested, data)) if isinstance(data, list) else data

@@ -1,0 +1,282 @@
+"""Every call into torch that is not plainly public, for the tracing room.
+
+The rest of the room reads exported programs through these functions, so that a change
+in torch has one place to be followed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import logging
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, redirect_stderr
+from math import prod
+from traceback import StackSummary
+from types import FrameType
+from typing import Any, TypeAlias
+from unittest.mock import patch
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload
+from torch._subclasses.meta_utils import MetaTensorDescriber
+from torch.fx import GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.proxy import TracerBase
+
+from dynaflow_dsl.trace.lines import is_model_code
+
+__all__ = [
+    "ExportFailure",
+    "HigherOrderOperator",
+    "Node",
+    "OpOverload",
+    "bound_arguments",
+    "export_module",
+    "factor_size",
+    "first_stack",
+    "has_tag",
+    "is_number",
+    "returned_arguments",
+    "storage_of",
+    "written_arguments",
+]
+
+
+class ExportFailure(Exception):
+    """Torch could not export a module.
+
+    `reason` is what it raised; `fixed_at` is the file and line of model code that gave
+    a dynamic size one value, if any did.
+    """
+
+    def __init__(
+        self, reason: Exception, fixed_at: tuple[str, int] | None = None
+    ) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+        self.fixed_at = fixed_at
+
+
+def export_module(
+    module: torch.nn.Module,
+    arguments: tuple[Any, ...],
+    dynamic_shapes: tuple[Any, ...],
+    device: str,
+) -> torch.export.ExportedProgram:
+    """Flat ATen program of a module, without decompositions and without gradients.
+
+    Meta tensors are traced as if they were on `device`, so that a model that was made
+    without memory gives the same program as a real one. Raises ExportFailure.
+    """
+    fixed: list[tuple[str, int]] = []
+    with ExitStack() as stack:
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        stack.enter_context(_quiet("torch.fx", "torch._dynamo", "torch.export"))
+        stack.enter_context(_meta_as(torch.device(device)))
+        stack.enter_context(
+            patch.object(
+                TracerBase, "_filter_traceback_frames", _innermost_line, create=True
+            )
+        )
+        stack.enter_context(_recording_fixed_sizes(fixed))
+        # A failed export prints the graph it had so far.
+        stack.enter_context(redirect_stderr(io.StringIO()))
+        try:
+            return torch.export.export(
+                module, arguments, dynamic_shapes=dynamic_shapes, strict=False
+            )
+        except Exception as error:
+            raise ExportFailure(error, fixed[0] if fixed else None) from error
+
+
+@contextmanager
+def _meta_as(device: torch.device) -> Iterator[None]:
+    """While tracing, describe tensors on the meta device as tensors on `device`."""
+    describe = MetaTensorDescriber.describe_tensor
+
+    def describe_tensor(
+        self: MetaTensorDescriber, tensor: torch.Tensor, **options: bool
+    ) -> Any:
+        description = describe(self, tensor, **options)
+        if description.device.type == "meta":
+            return dataclasses.replace(description, device=device)
+        return description
+
+    with patch.object(MetaTensorDescriber, "describe_tensor", describe_tensor):
+        yield
+
+
+def _innermost_line(_: TracerBase, stack: StackSummary) -> StackSummary:
+    """The frame of a call that says most: the innermost one in model code.
+
+    Torch would keep methods called `forward` only, so that a line in a helper function
+    shows as the line that calls it.
+    """
+    for frame in reversed(stack):
+        if frame.filename == __file__:
+            break
+        if is_model_code(frame.filename):
+            return StackSummary.from_list([frame])
+    return StackSummary.from_list([])
+
+
+@contextmanager
+def _recording_fixed_sizes(places: list[tuple[str, int]]) -> Iterator[None]:
+    """Collect the lines of model code where a dynamic size is given one value."""
+    replace = ShapeEnv._set_replacement
+
+    def set_replacement(self: ShapeEnv, symbol: Any, value: Any, message: str) -> None:
+        frame: FrameType | None = sys._getframe(1)
+        while value.is_number and frame and frame.f_code.co_filename != __file__:
+            if is_model_code(frame.f_code.co_filename):
+                places.append((frame.f_code.co_filename, frame.f_lineno))
+                break
+            frame = frame.f_back
+        replace(self, symbol, value, message)
+
+    with patch.object(ShapeEnv, "_set_replacement", set_replacement):
+        yield
+
+
+@contextmanager
+def _quiet(*names: str) -> Iterator[None]:
+    """Keep torch's log below errors: what went wrong is said by our diagnostics."""
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def storage_of(tensor: torch.Tensor) -> int:
+    """Identity of a tensor's memory, valid while the tensor lives."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def first_stack(node: Node) -> str | None:
+    """The stack trace of a call, or of the first call of a graph that it calls."""
+    if stack := node.meta.get("stack_trace"):
+        return str(stack)
+    for argument in node.all_input_nodes:
+        if argument.op == "get_attr":
+            inner = getattr(node.graph.owning_module, str(argument.target), None)
+            for call in inner.graph.nodes if isinstance(inner, GraphModule) else ():
+                if stack := call.meta.get("stack_trace"):
+                    return str(stack)
+    return None
+
+
+def is_number(value: object) -> bool:
+    """Whether a traced value is a number computed from sizes or data, not a tensor."""
+    return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
+_Product: TypeAlias = tuple[int, tuple[str, ...]]
+
+
+def factor_size(size: int | torch.SymInt) -> _Product | None:
+    """A size as a factor and the symbols of a product, None for anything else.
+
+    Symbols are taken to be one or more, which decides most minima and maxima.
+    """
+    return (size, ()) if isinstance(size, int) else _factor(size.node.expr)
+
+
+def _factor(expression: Any) -> _Product | None:
+    if expression.is_Integer:
+        return int(expression), ()
+    if expression.is_Symbol:
+        return 1, (expression.name,)
+    parts = [_factor(part) for part in expression.args]
+    if not parts or None in parts:
+        return None
+    products = [part for part in parts if part is not None]
+    if expression.is_Mul:
+        symbols = sorted(name for _, names in products for name in names)
+        return prod(factor for factor, _ in products), tuple(symbols)
+    if expression.is_Pow and not products[1][1]:
+        (factor, names), (power, _) = products
+        return (factor**power, tuple(sorted(names * power))) if power > 0 else None
+    smallest = type(expression).__name__ == "Min"
+    if smallest or type(expression).__name__ == "Max":
+        for product in products:
+            others = [other for other in products if other != product]
+            if all(
+                _never_above(product, other)
+                if smallest
+                else _never_above(other, product)
+                for other in others
+            ):
+                return product
+    return None
+
+
+def _never_above(left: _Product, right: _Product) -> bool:
+    """Whether a product is at most another, whatever its symbols are from one on."""
+    missing = Counter(left[1]) - Counter(right[1])
+    return 0 <= left[0] <= right[0] and not missing
+
+
+def has_tag(operator: OpOverload, name: str) -> bool:
+    """Whether an operator carries the tag of this name; False for unknown tags."""
+    return getattr(torch.Tag, name, None) in operator.tags
+
+
+def written_arguments(node: Node, operator: OpOverload) -> list[Node]:
+    """The arguments whose memory a call writes, by the operator's schema."""
+    written: list[Node] = []
+    for position, argument in enumerate(operator._schema.arguments):
+        alias = argument.alias_info
+        if alias is None or not alias.is_write:
+            continue
+        value = _argument(node, position, argument.name)
+        values = value if isinstance(value, list | tuple) else [value]
+        written.extend(value for value in values if isinstance(value, Node))
+    return written
+
+
+def returned_arguments(node: Node, operator: OpOverload) -> list[Node | None]:
+    """For each result of a call, the written argument that it is, if it is one."""
+    arguments = operator._schema.arguments
+    returned: list[Node | None] = []
+    for result in operator._schema.returns:
+        match: Node | None = None
+        if result.alias_info is not None and result.alias_info.is_write:
+            for position, argument in enumerate(arguments):
+                alias = argument.alias_info
+                if alias is None or not alias.is_write:
+                    continue
+                value = _argument(node, position, argument.name)
+                if alias.before_set & result.alias_info.before_set and isinstance(
+                    value, Node
+                ):
+                    match = value
+        returned.append(match)
+    return returned
+
+
+def bound_arguments(node: Node, operator: OpOverload) -> Mapping[str, object]:
+    """Arguments of a call by name, defaults filled in."""
+    bound: dict[str, object] = {}
+    for position, argument in enumerate(operator._schema.arguments):
+        if position < len(node.args):
+            bound[argument.name] = node.args[position]
+        else:
+            bound[argument.name] = node.kwargs.get(
+                argument.name, argument.default_value
+            )
+    return bound
+
+
+def _argument(node: Node, position: int, name: str) -> object:
+    return node.args[position] if position < len(node.args) else node.kwargs.get(name)

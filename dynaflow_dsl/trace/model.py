@@ -1,0 +1,72 @@
+"""What to trace, and what its arguments mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import torch
+
+Scalar: TypeAlias = bool | int | float | str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One way to call the adapter, such as one decode step.
+
+    `arguments(sizes)` returns fresh positional arguments of the adapter, tensors and
+    lists of tensors, for given sizes of the named dimensions: distinct tensors on the
+    target's device, random ones drawn from torch's global generator.
+    """
+
+    arguments: Callable[[Mapping[str, int]], tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Persistent:
+    """An input whose address is the same in every step, such as a KV cache.
+
+    `capacity` is the number of rows that are allocated along the split dimension; None
+    leaves it to whoever allocates them. `padding = "scratch"` allows rows between the
+    step's size and the capacity to be overwritten, "forbidden" does not.
+    """
+
+    capacity: int | None = None
+    padding: Literal["forbidden", "scratch"] = "forbidden"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceSpec:
+    """A model, how to call it, and what its arguments mean.
+
+    `model` is the user's model, unedited and in evaluation mode; its tensors may be on
+    the meta device, and are then traced as if they were on `device`. `adapter` makes a
+    module with a flat signature from it (None: the model itself), and `root` is the
+    attribute path of the model inside the adapter, which is taken off module paths.
+    `entries` are the ways to call the adapter, by name. `dims` names the dimensions of
+    arguments, `"input_ids": ("batch", None)`, or of every tensor of a list, `"keys.*"`;
+    arguments left out are static. `dimensions` holds the inclusive bounds of each name,
+    None for no upper bound. `persistent` are arguments whose address never changes.
+    `disjoint` names shared tensors that rows write at places that never coincide;
+    `context` makes the context manager that is entered around each step of a piece.
+    `facts` are what schedules may require.
+    """
+
+    model: torch.nn.Module
+    entries: Mapping[str, Entry]
+    adapter: Callable[[torch.nn.Module], torch.nn.Module] | None = None
+    root: str = ""
+    dims: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
+    dimensions: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    persistent: Mapping[str, Persistent] = field(default_factory=dict)
+    disjoint: tuple[str, ...] = ()
+    context: Callable[[], AbstractContextManager[Any]] | None = None
+    facts: Mapping[str, Scalar] = field(default_factory=dict)
+    device: str = "cpu"
+    dtype: torch.dtype = torch.float32
+
+    def adapted(self) -> torch.nn.Module:
+        """The module that the entries' arguments are for."""
+        return self.model if self.adapter is None else self.adapter(self.model)

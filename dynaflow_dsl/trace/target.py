@@ -1,0 +1,213 @@
+"""Find, call and check the function that makes a trace spec."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+
+from dynaflow_dsl.diagnostics import Diagnostic, Label, Result
+from dynaflow_dsl.source import Span
+from dynaflow_dsl.trace.lines import line_of_traceback
+from dynaflow_dsl.trace.model import Scalar, TraceSpec
+
+_CODE = "DFS110"
+_FORM = 'Write "package.module:function" or "path/file.py:function".'
+
+
+def load_target(
+    target: str, arguments: Mapping[str, Scalar], span: Span | None
+) -> Result[TraceSpec]:
+    """Import the function that `target` names and call it with keyword arguments.
+
+    `target` is `package.module:function` or `path/file.py:function`, a path relative to
+    the current folder. Whatever goes wrong, in the user's code too, is a DFS110
+    diagnostic at `span`.
+    """
+    place, separator, name = target.rpartition(":")
+    if not separator or not place or not name.isidentifier():
+        return _failed(span, f"'{target}' names no trace target", helps=(_FORM,))
+    module = _import(target, place, span)
+    if isinstance(module, Diagnostic):
+        return Result(None, (module,))
+    function = getattr(module, name, None)
+    if not callable(function):
+        return _failed(
+            span,
+            f"'{place}' has no function '{name}'",
+            helps=_did_you_mean(name, _functions(module)),
+        )
+    if wrong := _check_arguments(function, target, arguments, span):
+        return Result(None, (wrong,))
+    try:
+        spec = function(**arguments)
+    except (Exception, SystemExit) as error:
+        return Result(None, (_raised(f"'{target}'", error, span),))
+    if not isinstance(spec, TraceSpec):
+        return _failed(
+            span,
+            f"'{target}' returned {_article(type(spec).__name__)}, not a TraceSpec",
+        )
+    return _checked(target, spec, span)
+
+
+def _import(target: str, place: str, span: Span | None) -> ModuleType | Diagnostic:
+    try:
+        if place.endswith(".py"):
+            return _import_file(place)
+        return importlib.import_module(place)
+    except FileNotFoundError as error:
+        if place.endswith(".py") and not Path(place).is_file():
+            return _diagnostic(span, f"there is no file '{place}'")
+        return _raised(f"importing '{place}'", error, span)
+    except ModuleNotFoundError as error:
+        if error.name and f"{place}.".startswith(f"{error.name}."):
+            helps = (_FORM,) if "/" in target or "\\" in target else ()
+            return _diagnostic(
+                span, f"there is no module '{error.name}' to import", helps=helps
+            )
+        return _raised(f"importing '{place}'", error, span)
+    except (Exception, SystemExit) as error:
+        return _raised(f"importing '{place}'", error, span)
+
+
+def _import_file(place: str) -> ModuleType:
+    path = Path(place).resolve()
+    # Two files of one name are two modules.
+    digest = hashlib.sha256(str(path).encode()).hexdigest()[:12]
+    name = f"_dynaflow_target_{digest}"
+    found = importlib.util.spec_from_file_location(name, path)
+    if found is None or found.loader is None or not path.is_file():
+        raise FileNotFoundError(place)
+    module = importlib.util.module_from_spec(found)
+    # Classes look their module up by name while it is still being made.
+    sys.modules[name] = module
+    try:
+        found.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _check_arguments(
+    function: Callable[..., object],
+    target: str,
+    arguments: Mapping[str, Scalar],
+    span: Span | None,
+) -> Diagnostic | None:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    keywords = (
+        inspect.Parameter.KEYWORD_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    )
+    names = [item.name for item in parameters if item.kind in keywords]
+    open_ended = any(item.kind is inspect.Parameter.VAR_KEYWORD for item in parameters)
+    for name in arguments:
+        if name not in names and not open_ended:
+            known = ", ".join(names) or "none"
+            return _diagnostic(
+                span,
+                f"'{target}' has no argument '{name}'",
+                notes=(f"its arguments: {known}",),
+                helps=_did_you_mean(name, names),
+            )
+    for item in parameters:
+        if item.name in arguments:
+            wanted = _scalar_type(item.annotation)
+            given = arguments[item.name]
+            if wanted is not None and not _fits(given, wanted):
+                return _diagnostic(
+                    span,
+                    f"the argument '{item.name}' of '{target}' is "
+                    f"{_article(wanted.__name__)}, but got {given!r}",
+                )
+        elif item.kind in keywords and item.default is inspect.Parameter.empty:
+            return _diagnostic(span, f"'{target}' needs the argument '{item.name}'")
+    return None
+
+
+def _scalar_type(annotation: object) -> type | None:
+    """The scalar type that an annotation is, by itself or by name."""
+    scalars: dict[object, type] = {"bool": bool, "int": int, "float": float, "str": str}
+    if isinstance(annotation, str):
+        return scalars.get(annotation)
+    return next((kind for kind in scalars.values() if annotation is kind), None)
+
+
+def _fits(value: Scalar, wanted: type) -> bool:
+    if wanted is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return type(value) is wanted
+
+
+def _checked(target: str, spec: TraceSpec, span: Span | None) -> Result[TraceSpec]:
+    if not spec.entries:
+        return _failed(span, f"the target '{target}' has no entries")
+    for name, fact in spec.facts.items():
+        if not isinstance(fact, bool | int | float | str):
+            return _failed(
+                span,
+                f"the fact '{name}' of '{target}' is "
+                f"{_article(type(fact).__name__)}; facts are numbers, strings and "
+                "truth values",
+            )
+    return Result(spec)
+
+
+def _functions(module: ModuleType) -> list[str]:
+    return [
+        name
+        for name, value in vars(module).items()
+        if callable(value) and not name.startswith("_")
+    ]
+
+
+def _raised(what: str, error: BaseException, span: Span | None) -> Diagnostic:
+    """What an exception in the user's code says, and its line."""
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    said = ": ".join((type(error).__name__, *lines[:1]))
+    line = line_of_traceback(error.__traceback__)
+    if isinstance(error, SyntaxError) and error.filename:
+        notes: tuple[str, ...] = (f"at {Path(error.filename).name}:{error.lineno}",)
+    else:
+        notes = (f"at {line}",) if line else ()
+    return _diagnostic(span, f"{what} raised {said}", notes)
+
+
+def _did_you_mean(name: str, known: list[str]) -> tuple[str, ...]:
+    close = get_close_matches(name, known, 1)
+    return (f"did you mean '{close[0]}'?",) if close else ()
+
+
+def _article(name: str) -> str:
+    return f"an {name}" if name[:1].lower() in "aeiou" else f"a {name}"
+
+
+def _failed(
+    span: Span | None,
+    message: str,
+    notes: tuple[str, ...] = (),
+    helps: tuple[str, ...] = (),
+) -> Result[TraceSpec]:
+    return Result(None, (_diagnostic(span, message, notes, helps),))
+
+
+def _diagnostic(
+    span: Span | None,
+    message: str,
+    notes: tuple[str, ...] = (),
+    helps: tuple[str, ...] = (),
+) -> Diagnostic:
+    primary = Label(span) if span else None
+    return Diagnostic(_CODE, message, primary, notes=notes, helps=helps)

@@ -1,0 +1,129 @@
+"""A trace target to a traced model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+
+from dynaflow_dsl.diagnostics import DiagnosticError, Result
+from dynaflow_dsl.graph.model import TracedModel
+from dynaflow_dsl.trace.arguments import Call, describe
+from dynaflow_dsl.trace.convert import convert
+from dynaflow_dsl.trace.export import ExportFailure, export_module
+from dynaflow_dsl.trace.failures import export_failure, refuse, target_failure
+from dynaflow_dsl.trace.fingerprint import fingerprint
+from dynaflow_dsl.trace.model import Scalar, TraceSpec
+
+
+def trace(
+    spec: TraceSpec, target: str, arguments: Mapping[str, Scalar]
+) -> Result[TracedModel]:
+    """Trace every entry of a target.
+
+    `target` and `arguments` say how the spec was made and are kept in the model. What
+    cannot be traced or held in a graph is a DFS111 diagnostic.
+    """
+    try:
+        graphs = []
+        for entry in spec.entries:
+            program, call = _export(spec, entry)
+            graphs.append(convert(program, spec, call))
+    except DiagnosticError as error:
+        return Result(None, error.diagnostics)
+    name = type(spec.model).__name__
+    facts: dict[str, Scalar] = {"model": name, **spec.facts}
+    return Result(
+        TracedModel(
+            target=target,
+            arguments=tuple(arguments.items()),
+            model_class=name,
+            device=torch.device(spec.device).type,
+            dtype=str(spec.dtype).removeprefix("torch."),
+            captured_by="export",
+            facts=tuple(sorted(facts.items())),
+            fingerprint=fingerprint(spec.model),
+            graphs=tuple(graphs),
+        )
+    )
+
+
+def export_entry(spec: TraceSpec, entry: str) -> torch.export.ExportedProgram:
+    """The exported program that `trace` converts.
+
+    Names of its nodes are the names of the graph's operations. Raises DiagnosticError
+    where the entry cannot be traced.
+    """
+    return _export(spec, entry)[0]
+
+
+def _export(spec: TraceSpec, entry: str) -> tuple[torch.export.ExportedProgram, Call]:
+    _check_evaluation(spec.model)
+    _check_device(spec)
+    try:
+        # The examples may be random: the caller's generator is left as it was.
+        with torch.random.fork_rng(_generators(spec)), _evaluating(spec) as adapter:
+            call = describe(spec, entry, adapter)
+            try:
+                program = export_module(
+                    adapter, call.arguments, call.dynamic_shapes, spec.device
+                )
+            except ExportFailure as error:
+                diagnostic = export_failure(error, entry)
+            else:
+                return program, call
+    except DiagnosticError:
+        raise
+    except Exception as error:
+        diagnostic = target_failure(error, entry)
+    raise DiagnosticError([diagnostic])
+
+
+def _generators(spec: TraceSpec) -> list[int]:
+    """Devices beside the CPU whose random numbers the examples may draw."""
+    device = torch.device(spec.device)
+    if device.type == "cpu" or not torch.cuda.is_available():
+        return []
+    return [torch.cuda.current_device() if device.index is None else device.index]
+
+
+def _check_device(spec: TraceSpec) -> None:
+    wanted = torch.device(spec.device).type
+    module = getattr(torch, wanted, None)
+    if wanted != "cpu" and not (module and module.is_available()):
+        refuse(
+            f"the target is made for {wanted}, which this machine does not have; "
+            "operators differ by device",
+            helps=("trace on a machine that has it, and check with the snapshot",),
+        )
+    tensors = (*spec.model.named_parameters(), *spec.model.named_buffers())
+    for path, tensor in tensors:
+        if tensor.device.type not in (wanted, "meta"):
+            refuse(
+                f"'{path}' is on {tensor.device.type}, but the target says that it is "
+                f"made for {wanted}",
+                helps=(f"move the model: model.to({wanted!r})",),
+            )
+
+
+def _check_evaluation(model: torch.nn.Module) -> None:
+    for path, module in model.named_modules():
+        if module.training:
+            refuse(
+                f"the model is in training mode ('{path or type(module).__name__}')",
+                helps=("call model.eval() in the target function",),
+            )
+
+
+@contextmanager
+def _evaluating(spec: TraceSpec) -> Iterator[torch.nn.Module]:
+    """The adapter in evaluation mode; flags are put back afterwards."""
+    adapter = spec.adapted()
+    flags = [(module, module.training) for module in adapter.modules()]
+    adapter.eval()
+    try:
+        yield adapter
+    finally:
+        for module, training in flags:
+            module.training = training

@@ -1,0 +1,43 @@
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from dynaflow_dsl.models.decoder import random_model
+from dynaflow_dsl.trace.fingerprint import fingerprint
+from tests.trace.specs import module
+
+SHAPE = {
+    "vocab_size": 32,
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+}
+
+
+def of_llama(**options: object) -> dict[str, str]:
+    config = LlamaConfig(**SHAPE, **options)
+    return dict(fingerprint(random_model(LlamaForCausalLM, config, meta=True)))
+
+
+def test_versions_have_no_local_part() -> None:
+    found = dict(fingerprint(module(lambda self, x: x)))
+    assert found["torch"] == torch.__version__.partition("+")[0]
+    assert set(found) == {"torch", "Model"}
+
+
+def test_the_configuration_counts_and_where_it_comes_from_does_not() -> None:
+    plain = of_llama()
+    assert set(plain) == {"LlamaForCausalLM", "config", "torch", "transformers"}
+    assert of_llama(eos_token_id=7, initializer_range=0.5) == plain
+    other = of_llama(rms_norm_eps=0.1)
+    assert other["config"] != plain["config"]
+    assert other["LlamaForCausalLM"] == plain["LlamaForCausalLM"]
+
+
+def test_objects_in_a_configuration_do_not_show_their_address() -> None:
+    class Config:
+        def to_dict(self) -> dict[str, object]:
+            return {"object": object(), "dtype": torch.float32, "list": [1, None]}
+
+    first, second = (module(lambda self, x: x, config=Config()) for _ in range(2))
+    assert fingerprint(first) == fingerprint(second)
