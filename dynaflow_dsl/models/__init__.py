@@ -1,0 +1,1 @@
+"""Trace targets for models that people use."""
