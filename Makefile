@@ -1,0 +1,41 @@
+# `make demo` shows the whole tool at work, `make test` runs every check.
+
+PYTHON ?= python3
+# The versions that are tested. Any torch from 2.11 to 2.13 may stand here, also a CUDA
+# build; run `make clean` when you change it.
+TORCH ?= torch==2.13.0
+TRANSFORMERS ?= transformers==5.17.0
+SCHEDULE ?= schedules/llama/halves.dfs
+EXECUTOR ?= executors/llama_halves.py
+
+VENV := .venv
+INSTALLED := $(VENV)/.installed
+
+.PHONY: demo test bench format clean
+
+demo: $(INSTALLED)
+	cat $(SCHEDULE)
+	$(VENV)/bin/dfsc show --gantt $(SCHEDULE)
+	$(VENV)/bin/dfsc compile $(SCHEDULE)
+	$(VENV)/bin/dfsc verify $(SCHEDULE)
+	$(VENV)/bin/python -m benchmarks.step_times $(EXECUTOR)
+
+test: $(INSTALLED)
+	$(VENV)/bin/python -m pytest
+
+bench: $(INSTALLED)
+	$(VENV)/bin/python -m benchmarks.step_times $(EXECUTOR) --rounds 15 --compile-times
+
+format: $(INSTALLED)
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+
+# torch comes first, so that the package finds it there and does not choose a build.
+$(INSTALLED): pyproject.toml
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet "$(TORCH)" "$(TRANSFORMERS)" hatchling
+	$(VENV)/bin/python -m pip install --quiet --no-build-isolation --editable ".[dev,transformers]"
+	touch $@

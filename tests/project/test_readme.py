@@ -1,0 +1,44 @@
+"""What the README shows is what the tool prints."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dynaflow_dsl.cli.main import run
+from tests.project.commands import ROOT
+
+SCHEDULE = ROOT / "schedules" / "llama" / "halves.dfs"
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def test_the_schedule_is_the_shipped_one() -> None:
+    (schedule,) = blocks("dfs")
+    assert schedule == SCHEDULE.read_text(encoding="utf-8")
+
+
+def test_the_chart_is_that_of_show(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "88")
+    assert run(["show", "--gantt", str(SCHEDULE)]) == 0
+    (chart,) = blocks("text")
+    assert chart in capsys.readouterr().out
+
+
+def test_the_excerpt_is_in_the_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["compile", str(SCHEDULE)]) == 0
+    module = (tmp_path / "executors" / "llama_halves.py").read_text(encoding="utf-8")
+    excerpt, use, _ = blocks("python")
+    assert "for i in range(1, 8):" in excerpt
+    assert excerpt in module
+    called = re.search(r"step\((.*)\)", use)
+    assert called is not None
+    assert f"def step(self, {called[1]}):" in module
