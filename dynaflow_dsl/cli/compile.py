@@ -1,0 +1,154 @@
+"""`dfsc compile`: schedule files in, executor modules out."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from dynaflow_dsl import pipeline
+from dynaflow_dsl.cli.files import relative, schedule_files
+from dynaflow_dsl.cli.models import load_model
+from dynaflow_dsl.cli.modules import (
+    MARK,
+    ModuleFiles,
+    ModuleText,
+    compile_command,
+    folder_option,
+)
+from dynaflow_dsl.cli.options import ChosenModel, choose_model, model_options
+from dynaflow_dsl.cli.report import Reporter, output_format_option
+from dynaflow_dsl.cli.schedules import read_schedule
+from dynaflow_dsl.cli.staleness import compare, edited_by_hand, stored_target
+from dynaflow_dsl.diagnostics import Diagnostic, Severity
+from dynaflow_dsl.resolve.model import Scalar, ScheduleFile
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the command line asked for, the same for every file."""
+
+    folder: Path
+    model: str | None
+    arguments: Mapping[str, Scalar]
+    check: bool
+    diff: bool
+
+    @property
+    def writes(self) -> bool:
+        """False when the command only compares."""
+        return not (self.check or self.diff)
+
+
+@click.command("compile")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@folder_option
+@model_options
+@click.option(
+    "--check", is_flag=True, help="Write nothing; say what is stale, missing or edited."
+)
+@click.option("--diff", is_flag=True, help="Write nothing; print what would change.")
+@output_format_option
+@click.pass_obj
+def command(
+    reporter: Reporter,
+    paths: tuple[str, ...],
+    folder: str,
+    model: str | None,
+    model_arguments: Mapping[str, Scalar],
+    check: bool,
+    diff: bool,
+) -> int:
+    """Compile schedule files, or all below a folder.
+
+    Traces the model that each file names, proves the schedule and writes MODULE.py and
+    MODULE.map.json. When anything is wrong the old module stays as it was.
+    """
+    request = Request(Path(folder), model, model_arguments, check, diff)
+    written: dict[Path, str] = {}
+    for path in schedule_files(paths):
+        _compile(reporter, path, request, written)
+    return reporter.code
+
+
+def _compile(
+    reporter: Reporter, path: str, request: Request, written: dict[Path, str]
+) -> None:
+    file = read_schedule(reporter, path)
+    if file is None:
+        return
+    chosen = _choose(file, path, request)
+    loaded = load_model(reporter, chosen)
+    if loaded is None:
+        return
+    compiled = pipeline.compile_schedules(file, loaded.traced)
+    reporter.show(compiled.diagnostics)
+    if compiled.value is None or not compiled.ok:
+        return
+    module = compiled.value
+    files = ModuleFiles.of(request.folder, module.name)
+    if files.module in written:
+        other = written[files.module]
+        raise click.UsageError(f"{other} and {path} both make {relative(files.module)}")
+    written[files.module] = path
+    current = ModuleText(module.text, module.map)
+    if request.writes:
+        _write(reporter, files, current)
+    else:
+        _compare(reporter, files, current, request, path)
+
+
+def _choose(file: ScheduleFile, path: str, request: Request) -> ChosenModel:
+    if request.check and request.model is None and not request.arguments:
+        files = ModuleFiles.of(request.folder, pipeline.module_name(file, path))
+        known = stored_target(files.read())
+        if known is not None and file.model is None:
+            return ChosenModel(*known, None)
+    return choose_model(file, path, request.model, request.arguments)
+
+
+def _write(reporter: Reporter, files: ModuleFiles, current: ModuleText) -> None:
+    name = relative(files.module)
+    stored = files.read()
+    if stored.module is not None and not stored.module.startswith(MARK):
+        raise click.FileError(name, "it is not a generated module: choose another -o")
+    if edited_by_hand(stored):
+        reporter.show([_overwritten(name)])
+    # The map names the module's bytes, so the module goes first: a reader that comes
+    # between the two finds a module newer than its map and says so.
+    files.write(current)
+    reporter.result(name, {"module": name, "map": relative(files.map)})
+
+
+def _compare(
+    reporter: Reporter,
+    files: ModuleFiles,
+    current: ModuleText,
+    request: Request,
+    path: str,
+) -> None:
+    name = relative(files.module)
+    stored = files.read()
+    repair = compile_command(path, request.folder, request.model, request.arguments)
+    found = compare(name, stored, current, repair)
+    if request.diff:
+        old = (stored.module or "").splitlines(keepends=True)
+        new = (current.module or "").splitlines(keepends=True)
+        text = "".join(difflib.unified_diff(old, new, name, name))
+        if text:
+            reporter.result(text.removesuffix("\n"), {"module": name, "diff": text})
+    reporter.show(found)
+    if not found:
+        reporter.say(f"{name}: up to date")
+
+
+def _overwritten(name: str) -> Diagnostic:
+    return Diagnostic(
+        code="DFS504",
+        message=f"{name} was edited by hand; the edit is lost",
+        helps=("change the schedule instead of the module",),
+        severity=Severity.WARNING,
+    )

@@ -1,0 +1,126 @@
+"""What a command says: results to stdout, diagnostics and progress to stderr.
+
+With `--output-format json` stdout holds one JSON document with both, so that a program
+reads one stream; stderr then has progress alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, TypeVar, get_args
+
+import click
+
+from dynaflow_dsl.diagnostics import Diagnostic, Severity
+from dynaflow_dsl.diagnostics.render import Form, render
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+FORMS: tuple[Form, ...] = get_args(Form)
+
+# Errors that leave nothing to find fault with: a model that cannot be loaded, a file
+# that cannot be read, a module that cannot be run here, a defect of ours.
+COULD_NOT_RUN = ("DFS110", "DFS113", "DFS8", "DFS9")
+
+COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
+
+
+class ExitCode(IntEnum):
+    """What the shell gets to know."""
+
+    FINE = 0
+    FINDINGS = 1
+    COULD_NOT_RUN = 2
+
+
+@dataclass(slots=True)
+class Reporter:
+    """Writes what a command finds; one lives as long as one command line.
+
+    `code` is the exit code so far: it only rises.
+    """
+
+    format: Form = "full"
+    code: ExitCode = ExitCode.FINE
+    _diagnostics: list[Diagnostic] = field(default_factory=list)
+    _results: list[object] = field(default_factory=list)
+
+    def show(self, diagnostics: Iterable[Diagnostic]) -> None:
+        """Write diagnostics as they come, or keep them for the JSON document.
+
+        Errors raise the exit code: to COULD_NOT_RUN for those of the kinds above.
+        """
+        shown = tuple(diagnostics)
+        self.code = max([self.code, *map(_exit_code, shown)])
+        if self.format == "json":
+            self._diagnostics += shown
+            return
+        for diagnostic in shown:
+            text = render([diagnostic], self.format)
+            if self.format == "full":
+                text = f"{_coloured(text, diagnostic)}\n"
+            sys.stderr.write(text)
+
+    def fail(self) -> None:
+        """Set the exit code for findings that a result has already shown."""
+        self.code = max(self.code, ExitCode.FINDINGS)
+
+    def say(self, text: str) -> None:
+        """Write a line about progress."""
+        print(text, file=sys.stderr)
+
+    def result(self, text: str, data: object) -> None:
+        """Give what was asked for: text for people, without a last newline, or data."""
+        if self.format == "json":
+            self._results.append(data)
+        else:
+            print(text)
+
+    def close(self) -> None:
+        """Write the JSON document, if that is the format."""
+        if self.format != "json":
+            return
+        document = {
+            "format": 1,
+            "diagnostics": json.loads(render(self._diagnostics, "json")),
+            "results": self._results,
+        }
+        print(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def output_format_option(function: Function) -> Function:
+    """`--output-format`, before the command or after it; the last one counts."""
+    return click.option(
+        "--output-format",
+        type=click.Choice(FORMS),
+        expose_value=False,
+        callback=_choose_format,
+        help="How diagnostics and results are written; the default is full.",
+    )(function)
+
+
+def _choose_format(
+    context: click.Context, option: click.Parameter, value: Form | None
+) -> None:
+    if value is not None:
+        context.ensure_object(Reporter).format = value
+
+
+def _exit_code(diagnostic: Diagnostic) -> ExitCode:
+    if diagnostic.severity is not Severity.ERROR:
+        return ExitCode.FINE
+    if diagnostic.code.startswith(COULD_NOT_RUN):
+        return ExitCode.COULD_NOT_RUN
+    return ExitCode.FINDINGS
+
+
+def _coloured(text: str, diagnostic: Diagnostic) -> str:
+    if os.environ.get("NO_COLOR") or not sys.stderr.isatty():
+        return text
+    head, colon, rest = text.partition(":")
+    return click.style(head, fg=COLOURS[diagnostic.severity], bold=True) + colon + rest

@@ -1,0 +1,102 @@
+"""`dfsc show`: what a schedule will do, in the terminal."""
+
+from __future__ import annotations
+
+import shutil
+
+import click
+
+from dynaflow_dsl.bind import bind
+from dynaflow_dsl.bind.model import Binding
+from dynaflow_dsl.cli.files import schedule_files
+from dynaflow_dsl.cli.report import Reporter, output_format_option
+from dynaflow_dsl.cli.schedules import read_schedule
+from dynaflow_dsl.cli.snapshots import graph_option, note_other_model, read_snapshot
+from dynaflow_dsl.resolve.model import Schedule, ScheduleFile
+from dynaflow_dsl.views.data import parts_data, schedule_data
+from dynaflow_dsl.views.gantt import gantt
+from dynaflow_dsl.views.parts import parts
+from dynaflow_dsl.views.windows import heading, windows
+
+
+@click.command("show")
+@click.argument("file")
+@click.option(
+    "--windows",
+    "view",
+    flag_value="windows",
+    default="windows",
+    help="The timeline, one line per window (the default).",
+)
+@click.option(
+    "--parts",
+    "view",
+    flag_value="parts",
+    help="The operations of each part; needs a snapshot.",
+)
+@click.option(
+    "--gantt",
+    "view",
+    flag_value="gantt",
+    help="A time chart of the streams.",
+)
+@graph_option
+@output_format_option
+@click.pass_obj
+def command(reporter: Reporter, file: str, view: str, graph: str | None) -> int:
+    """Show the timeline or the parts of a schedule file."""
+    (path,) = schedule_files([file])
+    schedules = read_schedule(reporter, path)
+    if schedules is None:
+        return reporter.code
+    bindings = _bindings(reporter, path, graph, schedules)
+    if view == "parts" and not bindings:
+        raise click.UsageError(
+            f"the parts of {path} need its model: "
+            f"`dfsc trace {path}` makes the snapshot"
+        )
+    for schedule in schedules.schedules:
+        _show(reporter, schedule, bindings.get(schedule.name, ()), view)
+    return reporter.code
+
+
+def _bindings(
+    reporter: Reporter, path: str, graph: str | None, file: ScheduleFile
+) -> dict[str, tuple[Binding, ...]]:
+    """Each schedule bound to each entry of the snapshot; empty without one."""
+    snapshot = read_snapshot(reporter, path, graph)
+    if snapshot.model is None:
+        return {}
+    reporter.show(note_other_model(file, snapshot.path, snapshot.model))
+    found: dict[str, tuple[Binding, ...]] = {}
+    for schedule in file.schedules:
+        results = [bind(schedule, entry) for entry in snapshot.model.graphs]
+        for result in results:
+            reporter.show(result.diagnostics)
+        found[schedule.name] = tuple(
+            result.value for result in results if result.value is not None
+        )
+    return found
+
+
+def _show(
+    reporter: Reporter, schedule: Schedule, bindings: tuple[Binding, ...], view: str
+) -> None:
+    counts = {len(binding.iterations) for binding in bindings}
+    iterations = counts.pop() if len(counts) == 1 else None
+    match view:
+        case "parts":
+            for binding in bindings:
+                reporter.result(_parts(schedule, binding), parts_data(binding))
+        case "gantt":
+            width = shutil.get_terminal_size((88, 24)).columns
+            chart = gantt(schedule, iterations, width)
+            text = f"{heading(schedule)}\n\n{chart}"
+            reporter.result(text, schedule_data(schedule, iterations))
+        case _:
+            text = windows(schedule, iterations)
+            reporter.result(text, schedule_data(schedule, iterations))
+
+
+def _parts(schedule: Schedule, binding: Binding) -> str:
+    return f"{schedule.name}, entry {binding.graph.entry}\n\n{parts(binding)}"

@@ -1,0 +1,180 @@
+"""Is a module on disk what the compiler would write now, and if not, why not?"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dynaflow_dsl.cli.modules import ModuleText
+from dynaflow_dsl.diagnostics import Diagnostic
+
+
+def compare(
+    name: str, stored: ModuleText, current: ModuleText, repair: str
+) -> tuple[Diagnostic, ...]:
+    """What is wrong with the stored module; nothing if it is up to date.
+
+    `name` is the module's path for messages and `repair` the command that makes it
+    current. A hand edit is reported beside staleness, since both may be true.
+    """
+    if stored == current:
+        return ()
+    if stored.module is None:
+        return (_stale("DFS501", f"{name} is missing", repair),)
+    if stored.map is None:
+        return (_stale("DFS501", f"the map of {name} is missing", repair),)
+    old, new = _read_map(stored.map), _read_map(current.map) or {}
+    if old is None:
+        return (_stale("DFS501", f"the map of {name} cannot be read", repair),)
+    found: list[Diagnostic] = []
+    if edited_by_hand(stored):
+        found.append(_edited(name, repair))
+    if old.get("schedule") != new.get("schedule"):
+        source = new.get("source")
+        found.append(_stale("DFS501", f"{name} is stale: {source} changed", repair))
+    found += _graph_changes(name, stored, current, repair)
+    if not found:
+        found.append(_other_change(name, stored, current, repair))
+    return tuple(found)
+
+
+def edited_by_hand(stored: ModuleText) -> bool:
+    """Whether a module differs from the bytes that its map was written with."""
+    known = _read_map(stored.map)
+    if stored.module is None or known is None:
+        return False
+    return known.get("body") != hashlib.sha256(stored.module.encode()).hexdigest()
+
+
+def stored_target(stored: ModuleText) -> tuple[str, dict[str, Any]] | None:
+    """The trace target and its arguments that a module was compiled with."""
+    known = _read_map(stored.map) or {}
+    match known.get("target"):
+        case {"name": str(name), "arguments": dict(arguments)}:
+            return name, arguments
+    return None
+
+
+def changed_function(old: str, new: str) -> tuple[str, str, str] | None:
+    """The first function of the new module whose operations differ from the old one's.
+
+    Its name, and the first statements that differ: the old and the new one, empty where
+    one side has ended. None when all functions are equal.
+    """
+    before, after = _functions(old), _functions(new)
+    for name, body in after.items():
+        known = before.get(name, ())
+        for position in range(max(len(known), len(body))):
+            one = known[position] if position < len(known) else ""
+            other = body[position] if position < len(body) else ""
+            if one != other:
+                return name, one, other
+    for name, body in before.items():
+        if name not in after:
+            return name, body[0], ""
+    return None
+
+
+def _functions(text: str) -> dict[str, tuple[str, ...]]:
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return {}
+    return {
+        node.name: tuple(_statements(node))
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef)
+    }
+
+
+def _statements(function: ast.FunctionDef) -> Iterator[str]:
+    yield f"def {function.name}({ast.unparse(function.args)})"
+    body = function.body if ast.get_docstring(function) is None else function.body[1:]
+    yield from map(ast.unparse, body)
+
+
+def _graph_changes(
+    name: str, stored: ModuleText, current: ModuleText, repair: str
+) -> Iterator[Diagnostic]:
+    old, new = _graph_digests(stored.map), _graph_digests(current.map)
+    entries = [e for e in (*new, *(set(old) - set(new))) if old.get(e) != new.get(e)]
+    if not entries:
+        return
+    message = f"{name} is stale: the model's graph changed (entry {', '.join(entries)})"
+    notes: tuple[str, ...] = ()
+    difference = changed_function(stored.module or "", current.module or "")
+    if difference is not None:
+        function, before, after = difference
+        message += f", first in function {function}"
+        notes = (f"was: {before or 'nothing'}", f"is: {after or 'nothing'}")
+    yield _stale("DFS502", message, repair, notes)
+
+
+def _graph_digests(text: str | None) -> dict[str, Any]:
+    digests = (_read_map(text) or {}).get("graph")
+    return digests if isinstance(digests, dict) else {}
+
+
+def _other_change(
+    name: str, stored: ModuleText, current: ModuleText, repair: str
+) -> Diagnostic:
+    if stored.module != current.module:
+        old = (stored.module or "").splitlines()
+        new = (current.module or "").splitlines()
+        pairs = zip(old, new, strict=False)
+        line = next(
+            (n for n, (a, b) in enumerate(pairs, 1) if a != b),
+            min(len(old), len(new)) + 1,
+        )
+        message = f"{name} is stale: dfsc writes line {line} differently now"
+        return _stale("DFS501", message, repair)
+    maps = _read_map(stored.map), _read_map(current.map)
+    key, old_value, new_value = _first_difference(*maps)
+    message = f"{name} is stale: its map has another `{key}`"
+    return _stale("DFS501", message, repair, (f"was: {old_value}", f"is: {new_value}"))
+
+
+def _first_difference(old: Any, new: Any, path: str = "") -> tuple[str, Any, Any]:
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for key in (*new, *(key for key in old if key not in new)):
+            if old.get(key) != new.get(key):
+                inner = f"{path}.{key}" if path else str(key)
+                return _first_difference(old.get(key), new.get(key), inner)
+    return path or "layout", _short(old), _short(new)
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _read_map(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _edited(name: str, repair: str) -> Diagnostic:
+    return Diagnostic(
+        code="DFS504",
+        message=f"{name} was edited by hand",
+        notes=("its bytes are not those that its map was written with",),
+        helps=(
+            "change the schedule instead of the module",
+            f"run `{repair}` to write the module again; the edit is lost",
+        ),
+    )
+
+
+def _stale(
+    code: str, message: str, repair: str, notes: tuple[str, ...] = ()
+) -> Diagnostic:
+    helps = (f"run `{repair}`",)
+    return Diagnostic(code=code, message=message, notes=notes, helps=helps)

@@ -1,0 +1,105 @@
+"""`dfsc trace`: write down a model's graph, so that others can check against it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+
+import click
+
+from dynaflow_dsl.cli.files import read_text, relative, snapshot_path, write_text
+from dynaflow_dsl.cli.models import load_model
+from dynaflow_dsl.cli.options import (
+    ChosenModel,
+    choose_model,
+    model_argument_option,
+    write_arguments,
+)
+from dynaflow_dsl.cli.report import Reporter, output_format_option
+from dynaflow_dsl.cli.schedules import read_schedule
+from dynaflow_dsl.diagnostics import Diagnostic
+from dynaflow_dsl.graph.model import TracedModel
+from dynaflow_dsl.graph.snapshot import dump_snapshot, parse_snapshot
+from dynaflow_dsl.resolve.model import Scalar
+
+
+@click.command("trace")
+@click.argument("target")
+@click.option(
+    "-o",
+    "output",
+    metavar="G.json",
+    help="Where to write; FILE.graph.json when TARGET is FILE.dfs.",
+)
+@model_argument_option
+@click.option("--check", is_flag=True, help="Write nothing; say if G.json is stale.")
+@output_format_option
+@click.pass_obj
+def command(
+    reporter: Reporter,
+    target: str,
+    output: str | None,
+    model_arguments: Mapping[str, Scalar],
+    check: bool,
+) -> int:
+    """Trace a model and write its graph as a snapshot.
+
+    TARGET is package.module:function or path/file.py:function, or a schedule file with
+    a `model` line.
+    """
+    chosen = _choose(reporter, target, model_arguments)
+    if chosen is None:
+        return reporter.code
+    if output is None and not target.endswith(".dfs"):
+        raise click.UsageError("-o says where the snapshot is written: give -o G.json")
+    path = Path(output) if output is not None else snapshot_path(target)
+    loaded = load_model(reporter, chosen)
+    if loaded is None:
+        return reporter.code
+    text = dump_snapshot(loaded.traced)
+    name = relative(path)
+    if check:
+        words = ["dfsc", "trace", target, *write_arguments(None, model_arguments)]
+        words += ["-o", name] if output is not None else []
+        reporter.show(_compare(name, read_text(path), loaded.traced, words))
+        return reporter.code
+    write_text(path, text)
+    entries = [graph.entry for graph in loaded.traced.graphs]
+    reporter.result(name, {"snapshot": name, "entries": entries})
+    return reporter.code
+
+
+def _choose(
+    reporter: Reporter, target: str, arguments: Mapping[str, Scalar]
+) -> ChosenModel | None:
+    if not target.endswith(".dfs"):
+        return ChosenModel(target, arguments, None)
+    file = read_schedule(reporter, target)
+    if file is None:
+        return None
+    return choose_model(file, target, None, arguments)
+
+
+def _compare(
+    name: str, stored: str | None, current: TracedModel, repair: Sequence[str]
+) -> tuple[Diagnostic, ...]:
+    if stored == dump_snapshot(current):
+        return ()
+    code, state = "DFS501", "is missing"
+    if stored is not None:
+        known = parse_snapshot(stored, name).value
+        if known is None:
+            state = "cannot be read"
+        elif known.graphs != current.graphs:
+            code, state = "DFS502", "is stale: the model's graph changed"
+        else:
+            different = [
+                item.name
+                for item in fields(current)
+                if getattr(known, item.name) != getattr(current, item.name)
+            ]
+            state = f"is stale: it has another {' and '.join(different) or 'layout'}"
+    helps = (f"run `{shlex.join(repair)}`",)
+    return (Diagnostic(code=code, message=f"{name} {state}", helps=helps),)

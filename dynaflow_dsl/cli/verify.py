@@ -1,0 +1,236 @@
+"""`dfsc verify`: run scheduled beside unscheduled and compare."""
+
+from __future__ import annotations
+
+import math
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+
+from dynaflow_dsl import pipeline
+from dynaflow_dsl.bind.model import Binding
+from dynaflow_dsl.cli.files import relative, schedule_files
+from dynaflow_dsl.cli.models import LoadedModel, load_model
+from dynaflow_dsl.cli.modules import (
+    ModuleFiles,
+    ModuleText,
+    compile_command,
+    folder_option,
+)
+from dynaflow_dsl.cli.options import choose_model, model_options
+from dynaflow_dsl.cli.report import Reporter, output_format_option
+from dynaflow_dsl.cli.schedules import read_schedule
+from dynaflow_dsl.cli.staleness import compare
+from dynaflow_dsl.diagnostics import Diagnostic
+from dynaflow_dsl.graph.model import Graph
+from dynaflow_dsl.resolve.model import Scalar, Schedule
+
+BATCHES = (1, 2, 3, 8)
+EDITED = "DFS504"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """How modules are run: no `batches` stand for the usual ones, no `device` for that
+    of the target.
+    """
+
+    batches: tuple[int, ...]
+    device: str | None
+    compiled: bool
+
+
+@click.command("verify")
+@click.argument("file")
+@folder_option
+@model_options
+@click.option(
+    "--batch",
+    "batches",
+    type=click.IntRange(min=1),
+    multiple=True,
+    help=f"Size of the split dimension; repeat for more, {BATCHES} by default.",
+)
+@click.option("--device", help="Device to run on; that of the target by default.")
+@click.option(
+    "--text-only",
+    is_flag=True,
+    help="Run the module's text as it stands, without compiling its parts.",
+)
+@output_format_option
+@click.pass_obj
+def command(
+    reporter: Reporter,
+    file: str,
+    folder: str,
+    model: str | None,
+    model_arguments: Mapping[str, Scalar],
+    batches: tuple[int, ...],
+    device: str | None,
+    text_only: bool,
+) -> int:
+    """Run the module of a schedule file beside its model, and compare.
+
+    Runs the module in DIR, or what compile would write if there is none. Results must
+    equal the same pieces on one stream bit for bit, and the unsplit model but for
+    rounding; the order of streams is recorded and checked for races and early frees.
+    """
+    (path,) = schedule_files([file])
+    schedules = read_schedule(reporter, path)
+    if schedules is None:
+        return reporter.code
+    chosen = choose_model(schedules, path, model, model_arguments)
+    loaded = load_model(reporter, chosen)
+    if loaded is None:
+        return reporter.code
+    compiled = pipeline.compile_schedules(schedules, loaded.traced)
+    reporter.show(compiled.diagnostics)
+    if compiled.value is None or not compiled.ok:
+        return reporter.code
+    made = compiled.value
+    request = Request(batches, device, compiled=not text_only)
+    current = ModuleText(made.text, made.map)
+    repair = compile_command(path, Path(folder), model, model_arguments)
+    with tempfile.TemporaryDirectory() as temporary:
+        files = ModuleFiles.of(Path(folder), made.name)
+        if files.module.is_file():
+            found = compare(relative(files.module), files.read(), current, repair)
+            reporter.show(found)
+            # A stale module has other parts than the model; an edited one is worth a
+            # run, which shows what the edit broke.
+            if any(item.code != EDITED for item in found):
+                return reporter.code
+        else:
+            name = relative(files.module)
+            reporter.say(f"there is no {name}: verifying what compile would write")
+            files = ModuleFiles.of(Path(temporary), made.name)
+            files.write(current)
+        module = _import(files.module)
+        for binding in made.bindings:
+            _verify(reporter, module, loaded, binding, request)
+    return reporter.code
+
+
+def _verify(
+    reporter: Reporter,
+    module: ModuleType,
+    loaded: LoadedModel,
+    binding: Binding,
+    request: Request,
+) -> None:
+    # Torch takes a second to import, and help on this command needs none.
+    from dynaflow_dsl.runtime import RuntimeFault
+    from dynaflow_dsl.trace import export_entry
+    from dynaflow_dsl.verification.verify import verify
+
+    spec, graph, schedule = loaded.spec, binding.graph, binding.schedule
+    device = request.device if request.device is not None else spec.device
+    try:
+        report = verify(
+            module,
+            spec.model,
+            _make_arguments(spec, graph, schedule),
+            export_entry(spec, graph.entry),
+            _whole(binding),
+            _pieces(schedule),
+            adapter=spec.adapted(),
+            batches=_allowed(request.batches, graph, schedule),
+            entry=graph.entry,
+            compiled=request.compiled,
+            device=device,
+        )
+    except RuntimeFault as fault:
+        reporter.show([Diagnostic(fault.code, fault.message)])
+        return
+    reporter.result(str(report), json_data(asdict(report)))
+    if not report.ok:
+        reporter.fail()
+
+
+def _make_arguments(
+    spec: Any, graph: Graph, schedule: Schedule
+) -> Callable[[int], Sequence[Any]]:
+    """Arguments for a size of the split dimension, the others as small as allowed."""
+
+    def make(batch: int) -> Sequence[Any]:
+        sizes = {name: low for name, low, _ in graph.dimensions}
+        arguments: Sequence[Any] = spec.entries[graph.entry].arguments(
+            {**sizes, _dimension(graph, schedule): batch}
+        )
+        return arguments
+
+    return make
+
+
+def _dimension(graph: Graph, schedule: Schedule) -> str:
+    if schedule.split is not None:
+        return schedule.split.dimension
+    return next(iter(name for name, _, _ in graph.dimensions), "")
+
+
+def _allowed(
+    batches: tuple[int, ...], graph: Graph, schedule: Schedule
+) -> tuple[int, ...]:
+    """The sizes that the dimension can have; of named ones, all must be allowed."""
+    name = _dimension(graph, schedule)
+    bounds = {known: (low, high) for known, low, high in graph.dimensions}
+    low, high = bounds.get(name, (1, None))
+    allowed = tuple(
+        size for size in batches or BATCHES if low <= size <= (high or size)
+    )
+    if batches and allowed != batches:
+        upper = f"to {high}" if high is not None else "upwards"
+        raise click.UsageError(f"--batch: {name} goes from {low} {upper}")
+    return allowed
+
+
+def _whole(binding: Binding) -> frozenset[str]:
+    """Operations that run once on the whole batch."""
+    outside = (part for part in (binding.before, binding.after) if part is not None)
+    return frozenset(
+        name
+        for part in outside
+        for instance in part.instances
+        for name in instance.operations
+    )
+
+
+def _pieces(schedule: Schedule) -> Callable[[int], Sequence[slice]]:
+    from dynaflow_dsl.verification.verify import proportional_pieces
+
+    if schedule.split is None:
+        return lambda batch: ()
+    return proportional_pieces(schedule.split.weights, schedule.split.align)
+
+
+def _import(path: Path) -> ModuleType:
+    found = spec_from_file_location(path.stem, path)
+    if found is None or found.loader is None:
+        raise click.FileError(relative(path), "it is not a Python module")
+    module = module_from_spec(found)
+    # Importing may leave a folder of compiled Python beside the module: not for a look.
+    kept, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        found.loader.exec_module(module)
+    finally:
+        sys.dont_write_bytecode = kept
+    return module
+
+
+def json_data(value: Any) -> Any:
+    """A report as JSON can hold it: null where a difference is infinite."""
+    match value:
+        case dict():
+            return {key: json_data(item) for key, item in value.items()}
+        case list() | tuple():
+            return [json_data(item) for item in value]
+        case float() if not math.isfinite(value):
+            return None
+    return value

@@ -1,0 +1,70 @@
+"""The views as plain data, for `--output-format json`."""
+
+from __future__ import annotations
+
+from dynaflow_dsl.bind.model import Binding, BoundPart
+from dynaflow_dsl.graph.model import Operation
+from dynaflow_dsl.resolve.model import Run, Schedule
+from dynaflow_dsl.views.blocks import blocks
+
+
+def schedule_data(schedule: Schedule, iterations: int | None) -> dict[str, object]:
+    """Streams, split and windows of a schedule; `iterations` is null when unknown."""
+    split = schedule.split
+    return {
+        "schedule": schedule.name,
+        "streams": ["main", *(stream.name for stream in schedule.streams)],
+        "split": None
+        if split is None
+        else {"dimension": split.dimension, "weights": [str(w) for w in split.weights]},
+        "iterations": iterations,
+        "blocks": [
+            {
+                "block": block.kind,
+                "windows": [[_run(run) for run in row] for row in block.rows],
+            }
+            for block in blocks(schedule)
+        ],
+    }
+
+
+def parts_data(binding: Binding) -> dict[str, object]:
+    """Every part with its programs and the iterations that run each."""
+    named = (binding.before, *binding.parts, binding.after)
+    return {
+        "schedule": binding.schedule.name,
+        "entry": binding.graph.entry,
+        "iterations": [iteration.path for iteration in binding.iterations],
+        "parts": [_part(part) for part in named if part is not None],
+    }
+
+
+def _run(run: Run) -> dict[str, object]:
+    steps = [
+        {"part": step.part, "piece": step.piece, "previous": step.previous}
+        for step in run.steps
+    ]
+    return {"stream": run.stream, "steps": steps}
+
+
+def _part(part: BoundPart) -> dict[str, object]:
+    return {
+        "part": part.name,
+        "instances": [instance.body for instance in part.instances],
+        "bodies": [
+            [_operation(operation, part.attached) for operation in body.operations]
+            for body in part.bodies
+        ],
+    }
+
+
+def _operation(operation: Operation, attached: frozenset[str]) -> dict[str, object]:
+    source = operation.source
+    return {
+        "name": operation.name,
+        "operator": operation.operator,
+        "module": operation.module,
+        "source": None if source is None else str(source),
+        "view": operation.view,
+        "attached": operation.name in attached,
+    }

@@ -1,0 +1,193 @@
+import hashlib
+import json
+
+import pytest
+
+from dynaflow_dsl.cli.main import run
+from tests.cli.conftest import Workspace
+
+Capture = pytest.CaptureFixture[str]
+
+
+def test_module_and_map_are_written_and_named(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    assert workspace.compile() == 0
+    assert capsys.readouterr().out == "executors/stack_halves.py\n"
+    known = json.loads(workspace.map.read_text())
+    assert known["source"] == "stack.dfs"
+    assert known["target"] == {"name": "targets.py:stack", "arguments": {"layers": 3}}
+    digest = hashlib.sha256(workspace.module.read_bytes()).hexdigest()
+    assert known["body"] == digest
+
+
+def test_compiling_again_changes_nothing(workspace: Workspace) -> None:
+    assert workspace.compile() == 0
+    first = workspace.files()
+    assert run(["compile", str(workspace.schedule)]) == 0
+    assert workspace.files() == first
+
+
+def test_another_folder(workspace: Workspace, capsys: Capture) -> None:
+    assert workspace.compile("-o", "made/here") == 0
+    assert capsys.readouterr().out == "made/here/stack_halves.py\n"
+    assert not workspace.module.exists()
+
+
+def test_json_names_both_files(workspace: Workspace, capsys: Capture) -> None:
+    assert workspace.compile("--output-format", "json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["results"] == [
+        {
+            "module": "executors/stack_halves.py",
+            "map": "executors/stack_halves.map.json",
+        }
+    ]
+
+
+def test_an_error_leaves_the_old_module(workspace: Workspace, capsys: Capture) -> None:
+    assert workspace.compile() == 0
+    old = workspace.module.read_text()
+    workspace.misspell()
+    assert workspace.compile() == 1
+    assert "stack.dfs:" in capsys.readouterr().err
+    assert workspace.module.read_text() == old
+
+
+def test_fresh_module_passes_the_check(workspace: Workspace, capsys: Capture) -> None:
+    assert workspace.compile() == 0
+    before = workspace.files()
+    capsys.readouterr()
+    assert workspace.compile("--check") == 0
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err == "executors/stack_halves.py: up to date\n"
+    assert workspace.files() == before
+
+
+def check(workspace: Workspace, capsys: Capture, *words: str) -> list[str]:
+    """The codes that `compile --check` finds; it must write nothing."""
+    before = workspace.files()
+    capsys.readouterr()
+    code = workspace.compile("--check", "--output-format", "json", *words)
+    found = json.loads(capsys.readouterr().out)["diagnostics"]
+    assert code == (1 if found else 0)
+    assert workspace.files() == before
+    return [item["code"] for item in found]
+
+
+def test_check_without_a_module(workspace: Workspace, capsys: Capture) -> None:
+    assert check(workspace, capsys) == ["DFS501"]
+
+
+def test_check_after_the_schedule_changed(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    assert workspace.compile() == 0
+    workspace.change(workspace.schedule, ".norm + .up", ".norm")
+    assert check(workspace, capsys) == ["DFS501"]
+
+
+def test_check_after_the_model_changed(workspace: Workspace, capsys: Capture) -> None:
+    assert workspace.compile() == 0
+    workspace.change(workspace.targets, "torch.relu", "torch.sigmoid")
+    capsys.readouterr()
+    assert workspace.compile("--check") == 1
+    shown = capsys.readouterr().err
+    assert "error[DFS502]" in shown
+    assert "first in function" in shown
+    assert "sigmoid" in shown
+    assert "help: run `dfsc compile stack.dfs`" in shown
+
+
+def test_check_after_an_edit_by_hand(workspace: Workspace, capsys: Capture) -> None:
+    assert workspace.compile() == 0
+    workspace.change(workspace.module, "side.wait(", "main.wait(")
+    assert check(workspace, capsys) == ["DFS504"]
+
+
+def test_repair_repeats_the_options(workspace: Workspace, capsys: Capture) -> None:
+    assert workspace.compile("--check", "-M", "layers=2", "-o", "made") == 1
+    repair = "help: run `dfsc compile stack.dfs -M layers=2 -o made`"
+    assert repair in capsys.readouterr().err
+
+
+def test_check_takes_the_model_that_the_module_was_made_with(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    workspace.change(workspace.schedule, 'model "targets.py:stack" (layers = 3)\n', "")
+    words = ("--model", "targets.py:stack", "-M", "layers=2")
+    assert workspace.compile(*words) == 0
+    assert check(workspace, capsys) == []
+
+
+def test_diff_shows_what_would_change(workspace: Workspace, capsys: Capture) -> None:
+    assert workspace.compile() == 0
+    workspace.change(workspace.schedule, "Two halves", "Both halves")
+    before = workspace.files()
+    capsys.readouterr()
+    assert workspace.compile("--diff") == 1
+    shown = capsys.readouterr().out
+    assert "--- executors/stack_halves.py" in shown
+    assert '-"""Two halves, one stage apart."""' in shown
+    assert '+"""Both halves, one stage apart."""' in shown
+    assert workspace.files() == before
+
+
+def test_diff_of_a_fresh_module_is_empty(workspace: Workspace, capsys: Capture) -> None:
+    assert workspace.compile() == 0
+    capsys.readouterr()
+    assert workspace.compile("--diff") == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_overwriting_an_edit_is_said(workspace: Workspace, capsys: Capture) -> None:
+    assert workspace.compile() == 0
+    text = workspace.module.read_text()
+    workspace.change(workspace.module, "side.wait(", "main.wait(")
+    assert workspace.compile() == 0
+    assert "warning[DFS504]" in capsys.readouterr().err
+    assert workspace.module.read_text() == text
+
+
+def test_other_files_are_not_overwritten(workspace: Workspace, capsys: Capture) -> None:
+    workspace.module.parent.mkdir()
+    workspace.module.write_text("mine = 1\n")
+    assert workspace.compile() == 2
+    assert "it is not a generated module" in capsys.readouterr().err
+    assert workspace.module.read_text() == "mine = 1\n"
+
+
+def test_two_files_may_not_make_one_module(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    (workspace.folder / "other.dfs").write_text(workspace.schedule.read_text())
+    assert run(["compile", "."]) == 2
+    shown = capsys.readouterr().err
+    assert "other.dfs and stack.dfs both make executors/stack_halves.py" in shown
+
+
+def test_a_file_without_model_needs_one(workspace: Workspace, capsys: Capture) -> None:
+    workspace.change(workspace.schedule, 'model "targets.py:stack" (layers = 3)\n', "")
+    assert workspace.compile() == 2
+    assert "stack.dfs names no model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "target", ["nowhere.py:stack", "targets.py:nothing", "no_such_package.x:stack"]
+)
+def test_a_model_that_cannot_be_loaded_could_not_run(
+    target: str, workspace: Workspace, capsys: Capture
+) -> None:
+    assert workspace.compile("--model", target) == 2
+    shown = capsys.readouterr().err
+    assert "error[DFS" in shown
+    assert "DFS900" not in shown
+    assert not workspace.module.exists()
+
+
+def test_a_file_that_cannot_be_read_could_not_run(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    assert run(["compile", "missing.dfs"]) == 2
+    assert "missing.dfs" in capsys.readouterr().err

@@ -1,0 +1,144 @@
+import json
+
+import pytest
+
+from dynaflow_dsl import __version__
+from dynaflow_dsl.cli import explain
+from dynaflow_dsl.cli.main import COMMANDS, run
+from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
+from dynaflow_dsl.diagnostics.codes import Explanation
+
+Capture = pytest.CaptureFixture[str]
+
+
+def fail_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    def raise_error(code: str) -> None:
+        raise error
+
+    monkeypatch.setattr(explain, "explanation", raise_error)
+
+
+def test_version(capsys: Capture) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"dfsc, version {__version__}\n"
+
+
+def test_help_lists_all_commands(capsys: Capture) -> None:
+    assert run(["--help"]) == 0
+    listed = capsys.readouterr().out
+    assert all(f"\n  {name} " in listed for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name: str, capsys: Capture) -> None:
+    assert run([name, "--help"]) == 0
+    assert f"Usage: dfsc {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["prune"], "No such command 'prune'"),
+        (["check"], "Missing argument 'PATH...'"),
+        (["explain", "DFS302", "--depth"], "No such option"),
+        (["--output-format", "yaml", "explain"], "'yaml' is not one of"),
+        (["explain", "DFS99999"], "there is no code DFS99999"),
+    ],
+)
+def test_bad_usage_could_not_run(
+    words: list[str], message: str, capsys: Capture
+) -> None:
+    assert run(words) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert message in output.err
+
+
+def test_unexpected_exceptions_become_a_diagnostic(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    fail_with(KeyError("lost"), monkeypatch)
+    assert run(["explain", "DFS302"]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "error[DFS900]: dfsc failed where it should not: KeyError: 'lost'" in (
+        output.err
+    )
+    assert "note: in dynaflow_dsl/cli/explain.py, line " in output.err
+    assert "please report it" in output.err
+    assert "Traceback" not in output.err
+
+
+def test_traceback_is_shown_on_request(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    fail_with(KeyError("lost"), monkeypatch)
+    monkeypatch.setenv("DFSC_TRACEBACK", "1")
+    assert run(["explain", "DFS302"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_exceptions_without_text_are_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    fail_with(RuntimeError(), monkeypatch)
+    assert run(["explain", "DFS302"]) == 2
+    assert "should not: RuntimeError\n" in capsys.readouterr().err
+
+
+def test_interrupting_is_no_defect(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    fail_with(KeyboardInterrupt(), monkeypatch)
+    assert run(["explain", "DFS302"]) == 2
+    assert capsys.readouterr().err.strip() == "interrupted"
+
+
+def test_diagnostics_that_were_raised_are_findings(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    fail_with(DiagnosticError([Diagnostic("DFS201", "nothing matches")]), monkeypatch)
+    assert run(["explain", "DFS302"]) == 1
+    assert "error[DFS201]: nothing matches" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_json_is_one_document_with_diagnostics_and_results(
+    before: bool, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    page = Explanation("DFS302", "name", "Summary.", "Page.")
+    monkeypatch.setattr(explain, "explanation", lambda code: page)
+    option = ["--output-format", "json"]
+    words = ["explain", "DFS302"]
+    assert run([*option, *words] if before else [*words, *option]) == 0
+    output = capsys.readouterr()
+    assert output.err == ""
+    assert json.loads(output.out) == {
+        "format": 1,
+        "diagnostics": [],
+        "results": [
+            {
+                "code": "DFS302",
+                "name": "name",
+                "summary": "Summary.",
+                "page": "Page.",
+            }
+        ],
+    }
+
+
+def test_json_holds_the_defect(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    fail_with(KeyError("lost"), monkeypatch)
+    assert run(["--output-format", "json", "explain", "DFS302"]) == 2
+    document = json.loads(capsys.readouterr().out)
+    assert [found["code"] for found in document["diagnostics"]] == ["DFS900"]
+
+
+def test_concise_is_one_line_per_diagnostic(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    fail_with(KeyError("lost"), monkeypatch)
+    assert run(["--output-format", "concise", "explain", "DFS302"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1

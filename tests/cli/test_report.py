@@ -1,0 +1,76 @@
+import io
+import sys
+
+import pytest
+
+from dynaflow_dsl.cli.report import ExitCode, Reporter
+from dynaflow_dsl.diagnostics import Diagnostic, Severity
+
+ERROR = Diagnostic("DFS201", "nothing matches")
+WARNING = Diagnostic("DFS502", "another model", severity=Severity.WARNING)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_warnings_leave_the_exit_code_alone() -> None:
+    reporter = Reporter()
+    reporter.show([WARNING])
+    assert reporter.code == ExitCode.FINE
+
+
+def test_the_exit_code_only_rises() -> None:
+    reporter = Reporter()
+    reporter.show([Diagnostic("DFS113", "no such file"), ERROR])
+    reporter.show([ERROR])
+    assert reporter.code == ExitCode.COULD_NOT_RUN
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("DFS004", ExitCode.FINDINGS),
+        ("DFS111", ExitCode.FINDINGS),
+        ("DFS502", ExitCode.FINDINGS),
+        ("DFS110", ExitCode.COULD_NOT_RUN),
+        ("DFS113", ExitCode.COULD_NOT_RUN),
+        ("DFS801", ExitCode.COULD_NOT_RUN),
+        ("DFS900", ExitCode.COULD_NOT_RUN),
+    ],
+)
+def test_the_exit_code_follows_from_the_kind_of_error(
+    code: str, expected: ExitCode
+) -> None:
+    reporter = Reporter()
+    reporter.show([Diagnostic(code, "message")])
+    assert reporter.code == expected
+
+
+def test_full_diagnostics_are_set_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    reporter = Reporter()
+    reporter.show([ERROR, WARNING])
+    assert "\n\nwarning[DFS502]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("terminal", "no_color", "coloured"),
+    [(True, "", True), (True, "1", False), (False, "", False)],
+)
+def test_colour_is_for_terminals_that_want_it(
+    terminal: bool, no_color: str, coloured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = Terminal() if terminal else io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("NO_COLOR", no_color)
+    Reporter().show([ERROR])
+    assert ("\x1b[31m" in stream.getvalue()) is coloured
+
+
+def test_concise_has_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    Reporter(format="concise").show([ERROR])
+    assert stream.getvalue() == "error[DFS201]: nothing matches\n"

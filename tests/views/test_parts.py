@@ -1,0 +1,109 @@
+import pytest
+
+from dynaflow_dsl.bind.model import Binding, Body, BoundPart, Instance, Iteration
+from dynaflow_dsl.graph.model import Graph, Operation, SourceLine
+from dynaflow_dsl.views.data import parts_data
+from dynaflow_dsl.views.parts import numbers, parts
+from tests.views.sample import halves
+
+
+def operation(name: str, module: str, view: bool = False) -> Operation:
+    return Operation(
+        name=name,
+        operator=f"aten.{name.rstrip('_0123456789')}.default",
+        arguments=(),
+        keywords=(),
+        results=(),
+        multiple=False,
+        writes=(),
+        view=view,
+        tags=(),
+        module=module,
+        source=SourceLine("model.py", 7, "y = f(x)") if name == "linear" else None,
+    )
+
+
+def part(
+    name: str, *bodies: tuple[Operation, ...], runs: tuple[int, ...], attached: str = ""
+) -> BoundPart:
+    return BoundPart(
+        name=name,
+        bodies=tuple(Body(body, (), (), ()) for body in bodies),
+        instances=tuple(Instance(index, (), (), (), (), ()) for index in runs),
+        roles=(),
+        attached=frozenset(attached.split()),
+    )
+
+
+@pytest.fixture
+def binding() -> Binding:
+    layer = "model.layers.0"
+    norm = operation("norm", f"{layer}.input_layernorm")
+    linear = operation("linear", f"{layer}.self_attn.q_proj")
+    view = operation("view", f"{layer}.self_attn", view=True)
+    cosine = operation("cos", "model.rotary")
+    add = operation("add", layer)
+    other = operation("mul", "model.layers.2.mlp")
+    return Binding(
+        schedule=halves(),
+        graph=Graph("decode", (), (), (), (), (), ()),
+        iterations=tuple(Iteration(n, f"model.layers.{n}") for n in range(3)),
+        before=part("before", (operation("embedding", "model.embed"),), runs=(0,)),
+        parts=(
+            part("attn", (norm, linear, view, cosine), runs=(0, 0, 0)),
+            part("mlp", (add,), (other,), runs=(0, 0, 1), attached="add"),
+        ),
+        after=None,
+        axes={},
+        results=(),
+    )
+
+
+def test_operations_are_grouped_by_module_relative_to_the_iteration(
+    binding: Binding,
+) -> None:
+    assert (
+        parts(binding)
+        == """\
+before: once on the whole batch, on main, 1 operation
+    .model.embed
+        embedding  aten.embedding.default
+
+attn: layer 0 to 2, on side, 3 operations and 1 view
+    .input_layernorm
+        norm    aten.norm.default
+    .self_attn.q_proj
+        linear  aten.linear.default  model.py:7: y = f(x)
+    .self_attn
+        view    aten.view.default
+    root.model.rotary
+        cos     aten.cos.default
+
+mlp: layer 0 to 1, on main, 1 operation
+    .
+    +   add  aten.add.default
+
+mlp: layer 2, on main, 1 operation
+    .mlp
+        mul  aten.mul.default
+
++ attached: an operation of the layer itself, in the part that reads it first
+"""
+    )
+
+
+def test_data_names_the_program_of_each_iteration(binding: Binding) -> None:
+    data = parts_data(binding)
+    listed = data["parts"]
+    assert isinstance(listed, list)
+    assert [item["part"] for item in listed] == ["before", "attn", "mlp"]
+    assert listed[2]["instances"] == [0, 0, 1]
+    assert listed[2]["bodies"][0][0]["attached"] is True
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [([0], "0"), ([0, 1], "0 to 1"), ([5, 0, 1, 2], "0 to 2, 5"), ([0, 2], "0, 2")],
+)
+def test_numbers_join_neighbours(values: list[int], text: str) -> None:
+    assert numbers(values) == text
