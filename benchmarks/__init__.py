@@ -1,0 +1,1 @@
+"""What the numbers in the README come from; run from the checkout."""

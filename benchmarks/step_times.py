@@ -1,0 +1,234 @@
+"""One step of a generated module beside eager PyTorch and `torch.compile`.
+
+    python -m benchmarks.step_times executors/llama_halves.py
+
+All run in one process on the same inputs, in alternating rounds. With
+`--compile-times` each is also started in processes of its own, with empty caches and
+again with the caches that this left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from statistics import median
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from benchmarks import machine
+from benchmarks.measure import MINIMUM_ROUNDS, alternate, paired_ratio
+from dynaflow_dsl.trace import load_target
+
+CONTENDERS = ("eager", "torch.compile", "sequential", "scheduled")
+REFERENCES = ("eager", "torch.compile")
+Call = Callable[[], object]
+
+
+class Case:
+    """A generated module with the model and the inputs that it was made for."""
+
+    def __init__(self, path: Path, batch: int, entry: str | None) -> None:
+        self.module = _import(path)
+        known = json.loads(path.with_suffix(".map.json").read_text(encoding="utf-8"))
+        target, self.device = known["target"], known["device"]
+        self.spec = load_target(target["name"], target["arguments"], None).unwrap()
+        self.entry = entry if entry is not None else next(iter(known["graph"]))
+        torch.manual_seed(0)
+        sizes = dict.fromkeys(self.spec.dimensions, batch)
+        self.inputs = self.spec.entries[self.entry].arguments(sizes)
+
+    def contender(self, name: str) -> Call:
+        """A call without arguments that runs one step."""
+        step = self._step(name)
+        inputs = self.inputs
+
+        def call() -> object:
+            with torch.no_grad():
+                return step(*inputs)
+
+        return call
+
+    def _step(self, name: str) -> Callable[..., object]:
+        match name:
+            case "eager":
+                return self.spec.adapted()
+            case "torch.compile":
+                torch._dynamo.reset()
+                return torch.compile(self.spec.adapted())
+            case "sequential":
+                return self._load(sequential=True)
+            case "scheduled":
+                return self._load(sequential=False)
+        raise ValueError(f"no contender is named {name}")
+
+    def _load(self, *, sequential: bool) -> Callable[..., object]:
+        # Read once, when a module is loaded.
+        os.environ["DFSC_SEQUENTIAL"] = "1" if sequential else "0"
+        try:
+            loaded = self.module.load(self.spec.model, device=self.device)
+        finally:
+            del os.environ["DFSC_SEQUENTIAL"]
+        step: Callable[..., object] = getattr(loaded, self.entry, loaded)
+        return step
+
+
+def step_times(case: Case, rounds: int, seconds: float) -> dict[str, Any]:
+    """Times and paired ratios of all contenders."""
+    calls = {name: case.contender(name) for name in CONTENDERS}
+    for call in calls.values():
+        for _ in range(3):
+            call()
+    times = alternate(calls, rounds, seconds)
+    return {
+        name: {
+            "milliseconds": [round(1e3 * value, 4) for value in values],
+            "relative to": {
+                other: asdict(paired_ratio(values, times[other]))
+                for other in REFERENCES
+                if other != name
+            },
+        }
+        for name, values in times.items()
+    }
+
+
+def start_times(arguments: argparse.Namespace, starts: int) -> dict[str, Any]:
+    """Seconds from a model in memory to the result of the first step.
+
+    Each start is a process of its own: first with empty caches, then with what that
+    left in them.
+    """
+    found: dict[str, Any] = {}
+    for name in CONTENDERS[1:]:
+        cold, warm = [], []
+        for _ in range(starts):
+            with tempfile.TemporaryDirectory() as caches:
+                cold.append(_start(arguments, name, Path(caches)))
+                warm.append(_start(arguments, name, Path(caches)))
+        found[name] = {"empty caches": cold, "filled caches": warm}
+    return found
+
+
+def report(result: Mapping[str, Any]) -> str:
+    """The measurement as a table."""
+    used = result["machine"]
+    lines = [
+        f"{result['module']}, entry {result['entry']}, batch {result['batch']}, "
+        f"{result['rounds']} rounds",
+        f"{used['cpu']}, {used['cores']} cores, torch {used['torch']}",
+        "",
+        f"{'':14}{'median':>12}{'least':>12}{'most':>12}"
+        f"   {'of eager [95%]':<24}of torch.compile [95%]",
+    ]
+    for name, row in result["steps"].items():
+        times = row["milliseconds"]
+        numbers = (median(times), min(times), max(times))
+        line = f"{name:14}" + "".join(f"{value:>9.3f} ms" for value in numbers)
+        ratios = [_ratio(row["relative to"].get(other)) for other in REFERENCES]
+        lines.append(f"{line}   {ratios[0]:<24}{ratios[1]}".rstrip())
+    if "starts" in result:
+        lines += ["", "Seconds to the first result, each in a process of its own:"]
+        for name, row in result["starts"].items():
+            cold, warm = row["empty caches"], row["filled caches"]
+            lines.append(
+                f"{name:14}{median(cold):>7.2f} s empty caches "
+                f"{median(warm):>7.2f} s filled caches"
+            )
+    return "\n".join(lines)
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Measure, print the table, and write the JSON if asked."""
+    arguments = _parse(words)
+    if arguments.start is not None:
+        print(json.dumps(_first_result(arguments)))
+        return
+    case = Case(arguments.module, arguments.batch, arguments.entry)
+    result: dict[str, Any] = {
+        "module": arguments.module.as_posix(),
+        "entry": case.entry,
+        "batch": arguments.batch,
+        "rounds": arguments.rounds,
+        "machine": {**machine.describe(), "threads": torch.get_num_threads()},
+        "steps": step_times(case, arguments.rounds, arguments.seconds),
+    }
+    if arguments.compile_times:
+        result["starts"] = start_times(arguments, arguments.starts)
+    print(report(result))
+    if arguments.output is not None:
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(result, indent=2) + "\n"
+        arguments.output.write_text(text, encoding="utf-8")
+
+
+def _parse(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.step_times", description=__doc__
+    )
+    parser.add_argument("module", type=Path, help="generated module")
+    parser.add_argument("--entry", help="the first one by default")
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=MINIMUM_ROUNDS)
+    parser.add_argument("--seconds", type=float, default=0.2, help="of one sample")
+    parser.add_argument("--compile-times", action="store_true")
+    parser.add_argument("--starts", type=int, default=3, help="for --compile-times")
+    parser.add_argument("-o", dest="output", type=Path, metavar="FILE.json")
+    parser.add_argument("--start", choices=CONTENDERS, help=argparse.SUPPRESS)
+    arguments = parser.parse_args(words)
+    if arguments.rounds < MINIMUM_ROUNDS:
+        parser.error(f"--rounds must be at least {MINIMUM_ROUNDS}")
+    return arguments
+
+
+def _start(arguments: argparse.Namespace, name: str, caches: Path) -> float:
+    command = [sys.executable, "-m", "benchmarks.step_times", str(arguments.module)]
+    command += ["--start", name, "--batch", str(arguments.batch)]
+    if arguments.entry is not None:
+        command += ["--entry", arguments.entry]
+    environment = {
+        **os.environ,
+        "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
+        "DFSC_CACHE_DIR": str(caches / "parts"),
+    }
+    done = subprocess.run(
+        command, env=environment, check=True, stdout=subprocess.PIPE, text=True
+    )
+    return float(json.loads(done.stdout.splitlines()[-1]))
+
+
+def _first_result(arguments: argparse.Namespace) -> float:
+    case = Case(arguments.module, arguments.batch, arguments.entry)
+    start = time.perf_counter()
+    case.contender(arguments.start)()
+    return round(time.perf_counter() - start, 3)
+
+
+def _import(path: Path) -> ModuleType:
+    spec = spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise SystemExit(f"{path} is not a Python module")
+    module = module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _ratio(ratio: Mapping[str, float] | None) -> str:
+    if ratio is None:
+        return ""
+    return f"{ratio['median']:.3f} [{ratio['low']:.3f}, {ratio['high']:.3f}]"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+import pytest
+
+from benchmarks.measure import alternate, paired_ratio
+
+
+def test_equal_times_give_ratio_one() -> None:
+    ratio = paired_ratio([2.0, 3.0, 4.0, 5.0, 6.0], [2.0, 3.0, 4.0, 5.0, 6.0])
+    assert (ratio.median, ratio.low, ratio.high) == (1.0, 1.0, 1.0)
+
+
+def test_drift_that_meets_both_leaves_the_ratio_alone() -> None:
+    reference = [1.0, 2.0, 4.0, 8.0, 16.0]
+    ratio = paired_ratio([time / 2 for time in reference], reference)
+    assert (ratio.low, ratio.high) == (0.5, 0.5)
+
+
+def test_interval_holds_the_median_and_is_repeatable() -> None:
+    times, reference = [1.0, 1.2, 0.9, 1.4, 1.1, 1.0], [1.0] * 6
+    ratio = paired_ratio(times, reference)
+    assert ratio.low <= ratio.median <= ratio.high
+    assert ratio.low < ratio.high
+    assert ratio == paired_ratio(times, reference)
+
+
+def test_rounds_of_different_number_are_refused() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        paired_ratio([1.0, 1.0], [1.0])
+
+
+def test_every_contender_is_measured_in_every_round() -> None:
+    calls: list[str] = []
+    contenders = {name: lambda name=name: calls.append(name) for name in "abc"}
+    times = alternate(contenders, rounds=5, seconds=0.0)
+    assert {name: len(values) for name, values in times.items()} == dict.fromkeys(
+        "abc", 5
+    )
+    # Three calls each find the number of repeats; the rounds then take turns.
+    rounds = ["".join(calls[n : n + 3]) for n in range(9, 24, 3)]
+    assert rounds == ["abc", "bca", "cab", "abc", "bca"]
+
+
+def test_few_rounds_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least 5"):
+        alternate({"a": lambda: None}, rounds=4, seconds=0.0)
