@@ -1,0 +1,381 @@
+"""From the text of part functions to graphs, and to what their inputs look like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import torch
+from torch.fx import Graph, GraphModule, Node, Proxy
+from torch.fx.proxy import GraphAppendingTracer
+from torch.overrides import TorchFunctionMode
+
+from dynaflow_dsl.runtime.errors import LoadError
+from dynaflow_dsl.runtime.executor import Executor, attach
+from dynaflow_dsl.runtime.inductor import FakeWorld, Size
+from dynaflow_dsl.runtime.inputs import InputSpecs, dtype_of, factors
+from dynaflow_dsl.runtime.model import TensorSpec
+from dynaflow_dsl.runtime.weights import Weights, record
+
+
+@dataclass(frozen=True, slots=True)
+class TensorLayout:
+    """A tensor as the compiler sees it; sizes are integers or text over dimensions."""
+
+    shape: tuple[int | str, ...]
+    strides: tuple[int | str, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+
+@dataclass(frozen=True, slots=True)
+class SizeInput:
+    """An argument that is a size, such as `batch`."""
+
+    size: str
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """An argument that is the same in every call: a number, a flag, None or a name."""
+
+    value: int | float | bool | str | None
+
+
+ArgumentLayout: TypeAlias = TensorLayout | SizeInput | Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One function with weights and arguments of one layout: what is compiled once."""
+
+    function: Callable[..., Any]
+    weights: tuple[tuple[str, TensorLayout], ...]
+    arguments: tuple[ArgumentLayout, ...]
+
+
+@dataclass(slots=True)
+class Observed:
+    """What a run of `sequential` on fake tensors called.
+
+    `variants` are by part and iteration; `parts` names the part that first called each
+    variant.
+    """
+
+    variants: dict[tuple[str, int], Variant] = field(default_factory=dict)
+    parts: dict[Variant, str] = field(default_factory=dict)
+
+
+def dimensions_of(inputs: InputSpecs) -> tuple[str, ...]:
+    """The named dimensions of an entry's inputs, in order of appearance."""
+    names: dict[str, None] = {}
+    for spec in inputs.values():
+        for one in [spec] if isinstance(spec, TensorSpec) else spec:
+            for size in one.shape:
+                names |= dict.fromkeys(factors(size)[1])
+    return tuple(names)
+
+
+def observe(
+    executor: type[Executor],
+    functions: Mapping[str, Sequence[Callable[..., Any]]],
+    weights: Mapping[str, Sequence[Weights]],
+    device: torch.device,
+) -> Observed:
+    """Run `sequential` on fake tensors and note what every part is called with.
+
+    `functions` and `weights` are those of each part's iterations. Layers whose inputs
+    look the same run once. Raises LoadError (DFS805) when the operations hold for one
+    size of a dimension only.
+    """
+    world = FakeWorld(dimensions_of(executor.inputs))
+    observed = Observed()
+    results: dict[Variant, Any] = {}
+
+    def interceptor(part: str, position: int) -> Callable[..., Any]:
+        function = functions[part][position]
+        own = weights[part][position]
+        layouts = tuple((name, _static(tensor)) for name, tensor in own.items())
+
+        def call(*arguments: Any) -> Any:
+            described = tuple(_describe(part, value, world) for value in arguments)
+            variant = Variant(function, layouts, described)
+            known = observed.variants.setdefault((part, position), variant)
+            if known != variant:
+                raise LoadError(
+                    "DFS805",
+                    f"the part `{part}` is called twice for iteration {position} of "
+                    f"{executor.__name__}, with inputs of different layout.",
+                )
+            observed.parts.setdefault(variant, part)
+            if variant not in results:
+                fake = {name: _fake(layout, world) for name, layout in layouts}
+                results[variant] = _run_once(part, function, fake, arguments)
+            return _copied(results[variant])
+
+        return call
+
+    fake_executor = executor.__new__(executor)
+    attach(
+        fake_executor,
+        {
+            part: [interceptor(part, position) for position in range(len(listed))]
+            for part, listed in functions.items()
+        },
+    )
+    with world.active():
+        inputs = [
+            _fake_input(spec, world, device)
+            if isinstance(spec, TensorSpec)
+            else [_fake_input(one, world, device) for one in spec]
+            for spec in executor.inputs.values()
+        ]
+        fake_executor.sequential(*inputs)
+    if fixed := world.fixed():
+        ties = ", ".join(f"{name} = {value}" for name, value in fixed.items())
+        raise LoadError(
+            "DFS805",
+            f"the operations of {executor.__name__} only hold for {ties}, so they "
+            "cannot be compiled for other sizes: load with `compile=False`.",
+        )
+    return observed
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A part function as a graph.
+
+    Its inputs are the weights, then the arguments that are not literals, then
+    `constants`: tensors that the text holds. `outputs` says what the function returns.
+    """
+
+    graph: GraphModule
+    constants: tuple[torch.Tensor, ...]
+    outputs: str  # "none", "tensor" or "tuple"
+
+
+def trace_text(variant: Variant, part: str) -> Traced:
+    """The graph of a variant's function, made by calling it with proxies.
+
+    Raises LoadError (DFS805) for text that needs values while it is traced.
+    """
+    graph = Graph()
+    tracer = _Tracer(graph)
+    weights = {
+        name: Proxy(graph.placeholder(f"w_{name}"), tracer)
+        for name, _ in variant.weights
+    }
+    arguments = [
+        layout.value
+        if isinstance(layout, Literal)
+        else Proxy(graph.placeholder(f"input_{position}"), tracer)
+        for position, layout in enumerate(variant.arguments)
+    ]
+    try:
+        with torch.no_grad(), _OperatorCalls(tracer):
+            returned = variant.function(record(weights), *arguments)
+        listed: tuple[Any, ...]
+        if returned is None:
+            outputs, listed = "none", ()
+        elif isinstance(returned, tuple | list):
+            outputs, listed = "tuple", tuple(returned)
+        else:
+            outputs, listed = "tensor", (returned,)
+        graph.output(tuple(tracer.create_arg(value) for value in listed))
+    except torch.fx.proxy.TraceError as error:
+        raise LoadError(
+            "DFS805",
+            f"the part `{part}` cannot be compiled, since its function "
+            f"`{variant.function.__name__}` decides by a tensor or a size ({error}).",
+        ) from error
+    for node in graph.nodes:
+        for written in written_arguments(node):
+            if written in tracer.constants:
+                raise LoadError(
+                    "DFS805",
+                    f"the part `{part}` writes into a constant of the module "
+                    f"(`{node.target}`), which would change the next step.",
+                )
+    return Traced(
+        GraphModule(torch.nn.Module(), graph), tuple(tracer.constants.values()), outputs
+    )
+
+
+def written_arguments(node: Node) -> list[Node]:
+    """The arguments that a node writes in place, by its operator's schema."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return []
+    found = []
+    for position, argument in enumerate(target._schema.arguments):
+        if argument.alias_info is None or not argument.alias_info.is_write:
+            continue
+        given = (
+            node.args[position]
+            if position < len(node.args)
+            else node.kwargs.get(argument.name)
+        )
+        listed = given if isinstance(given, list | tuple) else [given]
+        found += [value for value in listed if isinstance(value, Node)]
+    return found
+
+
+class _Tracer(GraphAppendingTracer):
+    """Turns tensors that the text holds into inputs of the graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph)
+        self.constants: dict[Node, torch.Tensor] = {}
+
+    def create_arg(self, a: Any) -> Any:
+        if not isinstance(a, torch.Tensor):
+            return super().create_arg(a)
+        for node, known in self.constants.items():
+            if known is a:
+                return node
+        last = [node for node in self.graph.nodes if node.op == "placeholder"][-1:]
+        place = (
+            self.graph.inserting_after(last[0])
+            if last
+            else self.graph.inserting_before(next(iter(self.graph.nodes), None))
+        )
+        with place:
+            node = self.graph.placeholder(f"constant_{len(self.constants)}")
+        self.constants[node] = a
+        return node
+
+
+class _OperatorCalls(TorchFunctionMode):
+    """Records every operator call, also one that no traced value goes into.
+
+    Such a call (a mask filled with zeros) would otherwise run once, while tracing, and
+    what a step then writes into its result would stay for the next one.
+    """
+
+    def __init__(self, tracer: _Tracer) -> None:
+        super().__init__()
+        self._tracer = tracer
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        named = dict(kwargs or {})
+        if isinstance(func, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+            return self._tracer.create_proxy("call_function", func, args, named)
+        return func(*args, **named)
+
+
+def _fake_input(
+    spec: TensorSpec, world: FakeWorld, device: torch.device
+) -> torch.Tensor:
+    shape: list[Size] = []
+    for size in spec.shape:
+        factor, names = factors(size)
+        value: Size = factor
+        for name in names:
+            value = value * world.sizes[name]
+        shape.append(value)
+    return torch.empty(shape, dtype=dtype_of(spec.dtype), device=device)
+
+
+def _fake(layout: TensorLayout, world: FakeWorld) -> torch.Tensor:
+    return torch.empty_strided(
+        [world.value(size) for size in layout.shape],
+        [world.value(stride) for stride in layout.strides],
+        dtype=layout.dtype,
+        device=layout.device,
+    )
+
+
+def fake_arguments(variant: Variant, traced: Traced, world: FakeWorld) -> list[Any]:
+    """Fake inputs of a variant's graph, in the graph's order."""
+    with world.active():
+        found: list[Any] = [_fake(layout, world) for _, layout in variant.weights]
+        for layout in variant.arguments:
+            match layout:
+                case TensorLayout():
+                    found.append(_fake(layout, world))
+                case SizeInput(size):
+                    found.append(world.value(size))
+        found += [_fake(_static(constant), world) for constant in traced.constants]
+    return found
+
+
+def _static(tensor: torch.Tensor) -> TensorLayout:
+    return TensorLayout(
+        tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.device
+    )
+
+
+def _describe(part: str, value: Any, world: FakeWorld) -> ArgumentLayout:
+    match value:
+        case torch.Tensor():
+            return TensorLayout(
+                tuple(world.written(size) for size in value.shape),
+                tuple(world.written(stride) for stride in value.stride()),
+                value.dtype,
+                value.device,
+            )
+        case torch.SymInt():
+            written = world.written(value)
+            return SizeInput(written) if isinstance(written, str) else Literal(written)
+        case None | bool() | int() | float() | str():
+            return Literal(value)
+    raise LoadError(
+        "DFS805",
+        f"the part `{part}` is called with a {type(value).__name__}: parts take "
+        "tensors, sizes and literals.",
+    )
+
+
+def _run_once(
+    part: str,
+    function: Callable[..., Any],
+    weights: Mapping[str, torch.Tensor],
+    arguments: Sequence[Any],
+) -> Any:
+    """Call `function`; refuse writes to memory that two of its inputs share.
+
+    Compiled code takes each input for a memory of its own.
+    """
+    tensors = [
+        (position, value)
+        for position, value in enumerate(arguments)
+        if isinstance(value, torch.Tensor)
+    ]
+    versions = [value._version for _, value in tensors]
+    result = function(record(weights), *arguments)
+    written = {
+        value.untyped_storage()._cdata
+        for (_, value), version in zip(tensors, versions, strict=True)
+        if value._version != version
+    }
+    for storage in written:
+        sharing = [
+            str(position)
+            for position, value in tensors
+            if value.untyped_storage()._cdata == storage
+        ]
+        if len(sharing) > 1:
+            raise LoadError(
+                "DFS805",
+                f"the part `{part}` writes into memory that several of its inputs "
+                f"share (inputs {', '.join(sharing)} of `{function.__name__}`).",
+            )
+    return result
+
+
+def _copied(value: Any) -> Any:
+    """Fresh fake tensors like those that a function returned."""
+    if isinstance(value, torch.Tensor):
+        return torch.empty_strided(
+            value.shape, value.stride(), dtype=value.dtype, device=value.device
+        )
+    if isinstance(value, tuple | list):
+        return tuple(_copied(one) for one in value)
+    return value

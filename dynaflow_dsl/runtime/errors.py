@@ -1,0 +1,28 @@
+"""What the runtime refuses, as exceptions with a code."""
+
+from __future__ import annotations
+
+
+class RuntimeFault(Exception):
+    """A refusal of the runtime: a code such as `DFS802` and one readable paragraph."""
+
+    def __init__(self, code: str, message: str) -> None:
+        self.code = code
+        self.message = message
+        super().__init__(code, message)
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}"
+
+
+class LoadError(RuntimeFault):
+    """A generated module cannot be loaded with this model or on this device.
+
+    DFS801: the model is not the one that the module was made for. DFS803: the map file
+    beside the module is missing or broken. DFS804: the module's format is unknown.
+    DFS805: a part cannot be compiled for every size of its inputs.
+    """
+
+
+class InputError(RuntimeFault):
+    """DFS802: what a step was called with is not what it was made for."""

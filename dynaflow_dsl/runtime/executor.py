@@ -1,0 +1,117 @@
+"""The base class of generated executors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+import torch
+
+from dynaflow_dsl.runtime.errors import LoadError
+from dynaflow_dsl.runtime.inputs import InputCheck, InputSpecs
+from dynaflow_dsl.runtime.model import Part, Split
+from dynaflow_dsl.runtime.streams import Streams
+
+# A part with its weights: called with the iteration's inputs.
+Call: TypeAlias = Callable[..., Any]
+
+
+# Attributes of executors that the base class does not have itself.
+_OWN_NAMES = frozenset({"device", "entry", "inputs", "sequential", "step", "streams"})
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What an executor is made of when its module is loaded.
+
+    `calls` holds one callable per iteration of each part. `explain` adds to an
+    exception where in the schedule it was raised.
+    """
+
+    calls: Mapping[str, Sequence[Call]]
+    streams: Streams
+    device: torch.device
+    explain: Callable[[BaseException], None]
+    always_sequential: bool = False
+
+
+class Executor:
+    """One entry of a schedule, bound to a model; calling it runs one step.
+
+    Subclasses are generated: they give `step`, `sequential`, `parts` and the class
+    variables. An instance has one attribute per part, called with the iteration and its
+    inputs.
+    """
+
+    entry: ClassVar[str]
+    inputs: ClassVar[InputSpecs]
+    split: ClassVar[Split | None] = None
+    stream_names: ClassVar[tuple[str, ...]] = ()
+
+    # Plain annotations of functions: the generated signatures differ by module.
+    step: ClassVar[Callable[..., Any]]
+    sequential: ClassVar[Callable[..., Any]]
+
+    streams: Streams
+
+    @staticmethod
+    def parts() -> dict[str, Part]:
+        """Which function each part runs, and with which weights."""
+        raise NotImplementedError
+
+    def __init__(self, setup: Setup) -> None:
+        self.streams = setup.streams
+        self.device = setup.device
+        self._explain = setup.explain
+        self._always_sequential = setup.always_sequential
+        self._check = InputCheck(self.inputs, setup.device)
+        self._count = len(self.inputs)
+        attach(self, setup.calls)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Run one step; arguments are the entry's inputs, by position or by name.
+
+        Runs `step`, or `sequential` where a piece of the split would be empty. Raises
+        InputError (DFS802) for inputs that the module was not made for.
+        """
+        if named or len(arguments) != self._count:
+            arguments = self._check.arrange(arguments, named)
+        sizes = self._check(arguments)
+        split = self.split
+        if self._always_sequential or (
+            split is not None and not split.fills(sizes[split.dimension])
+        ):
+            run = self.sequential
+        else:
+            run = self.step
+        try:
+            if torch.is_grad_enabled():
+                with torch.no_grad():
+                    return run(*arguments)
+            return run(*arguments)
+        except Exception as error:
+            self._explain(error)
+            raise
+
+
+def attach(executor: Executor, calls: Mapping[str, Sequence[Call]]) -> None:
+    """Give `executor` one attribute per part.
+
+    Raises LoadError when a part has the name of something that executors have.
+    """
+    for name, by_position in calls.items():
+        if hasattr(Executor, name) or name in _OWN_NAMES:
+            raise LoadError(
+                "DFS804",
+                f"the part `{name}` of {type(executor).__name__} has a name that the "
+                "runtime keeps for itself: rename the part and compile again.",
+            )
+        setattr(executor, name, _by_position(tuple(by_position)))
+
+
+def _by_position(calls: tuple[Call, ...]) -> Call:
+    def call(position: int, *arguments: Any) -> Any:
+        return calls[position](*arguments)
+
+    return call

@@ -1,0 +1,196 @@
+"""Every semi-private call into PyTorch that the runtime makes (torch 2.11 to 2.13)."""
+
+from __future__ import annotations
+
+import os
+import platform
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+import torch._inductor
+import torch._inductor.config
+from torch._dispatch.python import enable_python_dispatcher
+from torch._dynamo.source import ConstantSource
+from torch._guards import TracingContext, tracing
+from torch._inductor import standalone_compile
+from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+from torch._inductor.standalone_compile import CompiledArtifact
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import (
+    DimDynamic,
+    ShapeEnv,
+    StatelessSymbolicContext,
+)
+
+# A size of a fake tensor: a plain integer, or symbolic.
+Size: TypeAlias = int | torch.SymInt
+
+# A compiled function, called with one list that it empties.
+Boxed: TypeAlias = Callable[[list[Any]], Sequence[Any]]
+
+_environment_lock = threading.RLock()
+
+
+class FakeWorld:
+    """Fake tensors in which each named dimension is one symbol, the same everywhere."""
+
+    def __init__(self, dimensions: Sequence[str]) -> None:
+        self.environment = ShapeEnv(duck_shape=False)
+        self.mode = FakeTensorMode(
+            shape_env=self.environment, allow_non_fake_inputs=True
+        )
+        self.sizes: dict[str, torch.SymInt] = {}
+        self._symbols: dict[Any, Any] = {}
+        for name in dimensions:
+            # A size of no consequence: large enough that 0 and 1 are not at issue.
+            seed = torch.empty(16, device="meta")
+            context: Any = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC])
+            fake = self.mode.from_tensor(
+                seed, source=ConstantSource(name), symbolic_context=context
+            )
+            self.sizes[name] = fake.shape[0]  # type: ignore[assignment]
+            self._symbols[fake.shape[0].node.expr] = name  # type: ignore[attr-defined]
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Run operations on fake tensors, composite ones taken apart symbolically."""
+        with torch.no_grad(), enable_python_dispatcher(), self.mode:
+            yield
+
+    def written(self, size: Size) -> int | str:
+        """A size as text over the names of dimensions; a static size is an integer."""
+        if isinstance(size, int):
+            return size
+        expression = size.node.expr
+        if expression.is_number:
+            return int(expression)
+        return self._text(expression)
+
+    def value(self, written: int | str) -> Size:
+        """The size that `written` gave as text, in this world."""
+        if isinstance(written, int):
+            return written
+        size: Size = eval(written, {**SIZE_FUNCTIONS, **self.sizes})
+        return size
+
+    def fixed(self) -> dict[str, str]:
+        """Named dimensions that operations have tied to one value or to each other."""
+        return {
+            self._symbols[symbol]: self._text(value)
+            for symbol, value in self.environment.replacements.items()
+            if symbol in self._symbols
+        }
+
+    def guards(self) -> list[str]:
+        """What was assumed of the named dimensions, as Python conditions over them."""
+        assumed = [self._text(guard.expr) for guard in self.environment.guards]
+        for checks in self.environment.deferred_runtime_asserts.values():
+            assumed += [self._text(check.expr) for check in checks]
+        assumed += [f"Eq({name}, {value})" for name, value in self.fixed().items()]
+        return list(dict.fromkeys(assumed))
+
+    def _text(self, expression: Any) -> str:
+        # A symbol of PyTorch's own kind, so that sympy need not be imported here.
+        names = {symbol: type(symbol)(name) for symbol, name in self._symbols.items()}
+        return str(expression.xreplace(names))
+
+
+def _true_division_is_exact(dividend: int, divisor: int) -> int:
+    quotient, rest = divmod(dividend, divisor)
+    if rest:
+        raise ArithmeticError(f"{divisor} does not divide {dividend}")
+    return quotient
+
+
+# What PyTorch's expressions of sizes may hold, for `eval` of their text.
+SIZE_FUNCTIONS: Mapping[str, Any] = {
+    "__builtins__": {},
+    "Eq": lambda left, right: left == right,
+    "Ne": lambda left, right: left != right,
+    "Mod": lambda left, right: left % right,
+    "PythonMod": lambda left, right: left % right,
+    "FloorDiv": lambda left, right: left // right,
+    "CleanDiv": _true_division_is_exact,
+    "Max": lambda *values: max(values),
+    "Min": lambda *values: min(values),
+}
+
+
+def compile_graph(
+    graph: torch.fx.GraphModule, inputs: Sequence[Any], world: FakeWorld
+) -> bytes:
+    """Compile `graph` for fake `inputs` of `world`; the artifact as bytes.
+
+    What the compiler assumes of sizes is then in `world.guards()`.
+    """
+    with torch.no_grad(), tracing(TracingContext(world.mode)):
+        artifact = standalone_compile(
+            graph, list(inputs), dynamic_shapes="from_tracing_context", aot=True
+        )
+    with tempfile.TemporaryDirectory(prefix="dfsc-") as folder:
+        path = Path(folder) / "artifact"
+        artifact.save(path=str(path))
+        return path.read_bytes()
+
+
+def load_artifact(content: bytes) -> Boxed:
+    """The function of an artifact that `compile_graph` gave."""
+    with tempfile.TemporaryDirectory(prefix="dfsc-") as folder:
+        path = Path(folder) / "artifact"
+        path.write_bytes(content)
+        artifact = CompiledArtifact.load(path=str(path))
+    function = getattr(getattr(artifact, "inner_fn", None), "compiled_fn", None)
+    boxed = getattr(function, "__wrapped__", None)
+    # A loaded artifact only packs its arguments into the list that this takes.
+    if boxed is not None and hasattr(boxed, "serialize"):
+        return getattr(boxed, "compiled_fn", boxed)  # type: ignore[no-any-return]
+
+    def call(arguments: list[Any]) -> Sequence[Any]:
+        result: Sequence[Any] = artifact(*arguments)
+        return result
+
+    return call
+
+
+def compiler_identity(device: torch.device) -> str:
+    """Everything beside the graph that an artifact depends on."""
+    words = [torch.__version__, torch.version.git_version, device.type]
+    if device.type == "cpu":
+        # Kernels are made for one instruction set and one number of threads.
+        words.append(platform.machine())
+        words.append(torch.backends.cpu.get_cpu_capability())
+        words.append(str(torch.get_num_threads()))
+    else:
+        words.append(torch.cuda.get_device_name(device))
+        words.append(".".join(map(str, torch.cuda.get_device_capability(device))))
+    configuration: Any = torch._inductor.config
+    words.append(configuration.get_hash().hex())
+    return " ".join(map(str, words))
+
+
+@contextmanager
+def inductor_cache(folder: Path) -> Iterator[None]:
+    """Let Inductor keep its kernels in `folder`, unless the user said where.
+
+    Artifacts of the CPU name kernels that are only there, so the two belong together.
+    """
+    variable = "TORCHINDUCTOR_CACHE_DIR"
+    with _environment_lock:
+        before = os.environ.get(variable)
+        # Inductor itself sets the variable to its default when it is first used.
+        if before is not None and before != default_cache_dir():
+            yield
+            return
+        os.environ[variable] = str(folder)
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[variable]
+            else:
+                os.environ[variable] = before

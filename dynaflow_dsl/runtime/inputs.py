@@ -1,0 +1,174 @@
+"""Checks what a step is called with, at a cost that is small beside the step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import torch
+
+from dynaflow_dsl.runtime.errors import InputError
+from dynaflow_dsl.runtime.model import TensorSpec
+
+InputSpecs: TypeAlias = Mapping[str, TensorSpec | Sequence[TensorSpec]]
+
+
+def factors(size: int | str) -> tuple[int, tuple[str, ...]]:
+    """A size as an integer times named dimensions: `"4 * batch"` is (4, ("batch",))."""
+    if isinstance(size, int):
+        return size, ()
+    factor, names = 1, []
+    for word in (word.strip() for word in size.split("*")):
+        if word.isdigit():
+            factor *= int(word)
+        else:
+            names.append(word)
+    return factor, tuple(names)
+
+
+def dtype_of(name: str) -> torch.dtype:
+    """The dtype of a name such as `float32`."""
+    dtype = getattr(torch, name)
+    assert isinstance(dtype, torch.dtype)
+    return dtype
+
+
+class InputCheck:
+    """Checks the arguments of one entry; remembers the shapes that it last accepted.
+
+    Calling it gives the sizes of the named dimensions. Raises InputError (DFS802).
+    """
+
+    def __init__(self, inputs: InputSpecs, device: torch.device) -> None:
+        self._inputs = inputs
+        self._device = device
+        self._names = tuple(inputs)
+        self._lengths = tuple(
+            None if isinstance(spec, TensorSpec) else len(spec)
+            for spec in inputs.values()
+        )
+        self._accepted: tuple[tuple[torch.Size, torch.dtype], ...] = ()
+        self._sizes: dict[str, int] = {}
+
+    def arrange(
+        self, arguments: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> tuple[Any, ...]:
+        """Positional arguments from positional and keyword arguments."""
+        expected = f"expected {len(self._names)} inputs ({', '.join(self._names)})"
+        if len(arguments) > len(self._names):
+            raise InputError("DFS802", f"{expected}, but {len(arguments)} were given.")
+        given = dict(zip(self._names, arguments, strict=False))
+        for name, value in named.items():
+            if name not in self._inputs:
+                raise InputError("DFS802", f"{expected}; `{name}` is none of them.")
+            if name in given:
+                raise InputError("DFS802", f"the input `{name}` was given twice.")
+            given[name] = value
+        missing = [name for name in self._names if name not in given]
+        if missing:
+            names = ", ".join(f"`{name}`" for name in missing)
+            raise InputError("DFS802", f"{expected}, but {names} is missing.")
+        return tuple(given[name] for name in self._names)
+
+    def __call__(self, arguments: Sequence[Any]) -> dict[str, int]:
+        """Sizes of the named dimensions of `arguments`, in the order of the inputs."""
+        flat: list[Any] = []
+        for argument, length in zip(arguments, self._lengths, strict=True):
+            if length is None:
+                flat.append(argument)
+            elif type(argument) in (list, tuple):
+                flat.extend(argument)
+            else:
+                break
+        accepted, device = self._accepted, self._device
+        if len(flat) == len(accepted):
+            try:
+                for tensor, (shape, dtype) in zip(flat, accepted, strict=True):
+                    if (
+                        tensor.shape != shape
+                        or tensor.dtype is not dtype
+                        or tensor.device != device
+                        or not tensor.is_contiguous()
+                    ):
+                        break
+                else:
+                    return self._sizes
+            except AttributeError:  # not a tensor: the full check says so
+                pass
+        return self._check(arguments)
+
+    def _check(self, arguments: Sequence[Any]) -> dict[str, int]:
+        sizes: dict[str, int] = {}
+        origins: dict[str, str] = {}
+        accepted: list[tuple[torch.Size, torch.dtype]] = []
+        for (name, spec), argument in zip(self._inputs.items(), arguments, strict=True):
+            if isinstance(spec, TensorSpec):
+                pairs = [(name, spec, argument)]
+            else:
+                if not isinstance(argument, list | tuple):
+                    raise _unexpected(
+                        name, f"a list of {len(spec)} tensors", _describe(argument)
+                    )
+                if len(argument) != len(spec):
+                    given = f"a list of {len(argument)}"
+                    raise _unexpected(name, f"a list of {len(spec)} tensors", given)
+                pairs = [
+                    (f"{name}[{k}]", one, argument[k]) for k, one in enumerate(spec)
+                ]
+            for label, one, tensor in pairs:
+                self._check_tensor(label, one, tensor, sizes, origins)
+                accepted.append((tensor.shape, tensor.dtype))
+        self._accepted, self._sizes = tuple(accepted), sizes
+        return sizes
+
+    def _check_tensor(
+        self,
+        label: str,
+        spec: TensorSpec,
+        tensor: Any,
+        sizes: dict[str, int],
+        origins: dict[str, str],
+    ) -> None:
+        expected = f"{spec} on {self._device}"
+        given = _describe(tensor)
+        if (
+            not isinstance(tensor, torch.Tensor)
+            or tensor.dtype is not dtype_of(spec.dtype)
+            or tensor.device != self._device
+            or tensor.dim() != len(spec.shape)
+        ):
+            raise _unexpected(label, expected, given)
+        for size, actual in zip(spec.shape, tensor.shape, strict=True):
+            factor, names = factors(size)
+            unknown = [name for name in names if name not in sizes]
+            if len(unknown) == 1 and actual % factor == 0:
+                sizes[unknown[0]] = actual // factor
+                origins[unknown[0]] = label
+            for name in names:
+                factor *= sizes.get(name, 0)
+            if factor != actual:
+                known = ", ".join(
+                    f"{name} = {sizes[name]} in `{origins[name]}`"
+                    for name in names
+                    if name in sizes and origins[name] != label
+                )
+                because = f" ({known})" if known else ""
+                raise _unexpected(label, expected + because, given)
+            if actual == 0 and names:
+                raise _unexpected(label, f"{expected}, with at least one row", given)
+        if not tensor.is_contiguous():
+            strides = tuple(tensor.stride())
+            raise _unexpected(
+                label, f"a contiguous {expected}", f"{given} with strides {strides}"
+            )
+
+
+def _unexpected(label: str, expected: str, given: str) -> InputError:
+    return InputError("DFS802", f"input `{label}`: expected {expected}, given {given}.")
+
+
+def _describe(value: object) -> str:
+    if not isinstance(value, torch.Tensor):
+        return f"a {type(value).__name__}"
+    dtype = str(value.dtype).removeprefix("torch.")
+    return f"{dtype}[{', '.join(map(str, value.shape))}] on {value.device}"

@@ -1,0 +1,122 @@
+"""Binds generated executors to a model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import torch
+
+from dynaflow_dsl.runtime.artifacts import cache_folder
+from dynaflow_dsl.runtime.executor import Call, Executor, Setup
+from dynaflow_dsl.runtime.module_map import ModuleMap, read_map
+from dynaflow_dsl.runtime.notes import add_place
+from dynaflow_dsl.runtime.streams import MakeStreams, Streams, make_streams
+from dynaflow_dsl.runtime.weights import (
+    check_model,
+    model_tensors,
+    part_weights,
+    record,
+)
+
+
+def loader(*executors: type[Executor]) -> Callable[..., Any]:
+    """The `load` function of a generated module with these executors."""
+
+    def load(
+        model: torch.nn.Module,
+        device: str | torch.device = "cpu",
+        *,
+        compile: bool = True,  # noqa: A002 - the name users expect
+        cache: str | os.PathLike[str] | None = None,
+        check: Literal["quick", "none"] = "quick",
+        streams: MakeStreams = make_streams,
+    ) -> Any:
+        """Bind the module to `model`: an executor, or one attribute per entry.
+
+        Executors of several schedules for one entry go by the names of their classes.
+        `compile=False` runs the module's text as it stands. `cache` is the folder of
+        compiled parts (else `DFSC_CACHE_DIR`, else the user's cache). `check="none"`
+        leaves out comparing versions and source of the model's classes; its tensors are
+        always compared. `streams` makes the streams that steps run on. Raises
+        LoadError.
+        """
+        if check not in ("quick", "none"):
+            raise ValueError(f'check is "quick" or "none", not {check!r}')
+        file = executors[0].step.__code__.co_filename
+        module_map = read_map(Path(file))
+        target = torch.device(device)
+        # A device that has no streams is refused before its model is looked at.
+        made = [streams(target, executor.stream_names) for executor in executors]
+        tensors = model_tensors(model)
+        check_model(model, tensors, module_map, target, fingerprint=check == "quick")
+        names = [executor.entry for executor in executors]
+        if len(set(names)) < len(names):  # several schedules of one entry
+            names = [executor.__name__ for executor in executors]
+        loaded = [
+            _load_one(
+                executor,
+                tensors,
+                module_map,
+                file,
+                target,
+                own_streams,
+                cache_folder(cache) if compile else None,
+            )
+            for executor, own_streams in zip(executors, made, strict=True)
+        ]
+        if len(executors) == 1:
+            return loaded[0]
+        return SimpleNamespace(**dict(zip(names, loaded, strict=True)))
+
+    return load
+
+
+def _load_one(
+    executor: type[Executor],
+    tensors: dict[str, torch.Tensor],
+    module_map: ModuleMap,
+    file: str,
+    device: torch.device,
+    streams: Streams,
+    folder: Path | None,
+) -> Executor:
+    parts = executor.parts()
+    weights = {
+        name: part_weights(name, part, tensors, module_map.module)
+        for name, part in parts.items()
+    }
+    functions = {
+        name: [part.function(position) for position in range(len(part.layers))]
+        for name, part in parts.items()
+    }
+    calls: dict[str, Sequence[Call]] = {}
+    if folder is None:
+        for name, listed in functions.items():
+            calls[name] = [
+                partial(function, record(own))
+                for function, own in zip(listed, weights[name], strict=True)
+            ]
+    else:
+        # Inductor takes a second to import, and text that runs as it stands needs none.
+        from dynaflow_dsl.runtime.compile import compile_parts
+
+        calls.update(compile_parts(executor, functions, weights, device, folder))
+    layers = {name: part.layers for name, part in parts.items()}
+
+    def explain(error: BaseException) -> None:
+        add_place(error, file, module_map, layers)
+
+    return executor(
+        Setup(
+            calls=calls,
+            streams=streams,
+            device=device,
+            explain=explain,
+            always_sequential=os.environ.get("DFSC_SEQUENTIAL") == "1",
+        )
+    )

@@ -1,0 +1,106 @@
+"""The records that a generated module is written with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import accumulate, pairwise
+from math import floor
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class TensorSpec:
+    """Dtype and shape of one input; a named dimension is a string.
+
+    A dimension may also be a product such as `"4 * batch"`.
+    """
+
+    dtype: str
+    shape: tuple[int | str, ...]
+
+    def __init__(self, dtype: str, *shape: int | str) -> None:
+        object.__setattr__(self, "dtype", dtype)
+        object.__setattr__(self, "shape", shape)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+class Split:
+    """Cuts a named dimension into pieces, sized in proportion to `weights`.
+
+    Weights are integers, Fractions or decimal strings, and are taken exactly. Every cut
+    but the last is a multiple of `align`.
+    """
+
+    __slots__ = ("_known", "align", "dimension", "weights")
+
+    def __init__(
+        self,
+        dimension: str,
+        *,
+        weights: Sequence[int | str | Fraction],
+        align: int = 1,
+    ) -> None:
+        self.dimension = dimension
+        self.weights = tuple(Fraction(weight) for weight in weights)
+        self.align = align
+        self._known: dict[int, tuple[slice, ...]] = {}
+
+    def slices(self, total: int) -> tuple[slice, ...]:
+        """The pieces of `total` rows, in order; pieces may be empty."""
+        known = self._known.get(total)
+        if known is None:
+            known = self._known[total] = tuple(self._cut(total))
+        return known
+
+    def _cut(self, total: int) -> list[slice]:
+        whole = sum(self.weights)
+        cuts = [0]
+        for weight in list(accumulate(self.weights))[:-1]:
+            steps = (2 * total * weight + whole * self.align) / (2 * whole * self.align)
+            cuts.append(min(self.align * floor(steps), total))
+        return [slice(start, stop) for start, stop in pairwise([*cuts, total])]
+
+    def fills(self, total: int) -> bool:
+        """Whether every piece of `total` rows has at least one row."""
+        return all(piece.start < piece.stop for piece in self.slices(total))
+
+    def __repr__(self) -> str:
+        weights = ", ".join(map(str, self.weights))
+        return f"Split({self.dimension!r}, weights=({weights}), align={self.align})"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Which function a part runs in each iteration, and with which weights.
+
+    `layers` are the numbers of the iterations' layers: call `i` of the part is that of
+    `layers[i]`. `body` is one function, or several with `which[i]` the index of the
+    function of iteration `i`. A weight is a path in the model in which `{}` stands for
+    the layer's number, or one path for each iteration; None there means that the
+    function of that iteration does not read it.
+    """
+
+    body: Callable[..., Any] | Sequence[Callable[..., Any]]
+    layers: Sequence[int] = range(1)
+    weights: Mapping[str, str | Sequence[str | None]] | None = None
+    which: Sequence[int] | None = None
+
+    def function(self, position: int) -> Callable[..., Any]:
+        """The function of iteration `position`."""
+        if callable(self.body):
+            return self.body
+        return self.body[self.which[position] if self.which is not None else 0]
+
+    def paths(self, position: int) -> dict[str, str]:
+        """Path in the model of each weight of iteration `position`, by name."""
+        found: dict[str, str] = {}
+        for name, path in (self.weights or {}).items():
+            if isinstance(path, str):
+                found[name] = path.replace("{}", str(self.layers[position]))
+            elif (listed := path[position]) is not None:
+                found[name] = listed
+        return found

@@ -1,0 +1,107 @@
+"""Streams and events as generated modules see them, for each kind of device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Protocol, TypeAlias
+
+import torch
+
+from dynaflow_dsl.runtime.errors import LoadError
+
+# What `record` gives is only ever handed back to `wait` of the same backend.
+Event: TypeAlias = Any
+
+
+class Stream(Protocol):
+    """An ordered queue of work; `with stream:` puts what is called on it."""
+
+    name: str
+
+    def __enter__(self) -> object:
+        """Make this the stream that work goes to."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Go back to the stream that was there before."""
+
+    def record(self) -> Event:
+        """An event that is reached when all work so far on this stream is done."""
+
+    def wait(self, event: Event) -> None:
+        """Let later work on this stream start only after `event`."""
+
+
+class Streams:
+    """The streams of one executor: `main` first, then those that its schedule names."""
+
+    def __init__(self, main: Stream, *others: Stream) -> None:
+        self.main = main
+        self.others = others
+        self._all = (main, *others)
+
+    def __iter__(self) -> Iterator[Stream]:
+        return iter(self._all)
+
+    def join(self) -> None:
+        """Let main wait for every stream, then every stream for main."""
+        for stream in self.others:
+            self.main.wait(stream.record())
+        if self.others:
+            done = self.main.record()
+            for stream in self.others:
+                stream.wait(done)
+
+
+class CallingThread:
+    """A stream on the CPU: work runs when it is called, so nothing is ever awaited."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        pass
+
+    def record(self) -> None:
+        """Nothing: the work is done already."""
+
+    def wait(self, event: Event) -> None:
+        """Nothing: the work that was recorded is done already."""
+
+
+class CpuStreams(Streams):
+    """Streams of the CPU, where a join has nothing to do."""
+
+    def join(self) -> None:
+        """Nothing: all work is done already."""
+
+
+MakeStreams: TypeAlias = Callable[[torch.device, Sequence[str]], Streams]
+
+
+def make_streams(device: torch.device, names: Sequence[str]) -> Streams:
+    """Streams of a device: main, and one for each of `names`.
+
+    Raises LoadError for a device type that this version cannot run on.
+    """
+    match device.type:
+        case "cpu":
+            others = (CallingThread(name) for name in names)
+            return CpuStreams(CallingThread("main"), *others)
+        case other:
+            raise LoadError(
+                "DFS801",
+                f"this version of the runtime has streams for the device type `cpu` "
+                f"only, and `{other}` was asked for: load the module with "
+                f'`device="cpu"`.',
+            )

@@ -1,0 +1,113 @@
+"""Finds a model's tensors for the parts, and refuses a model that does not fit."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from types import SimpleNamespace
+
+import torch
+
+from dynaflow_dsl.runtime.errors import LoadError
+from dynaflow_dsl.runtime.fingerprint import first_difference
+from dynaflow_dsl.runtime.model import Part
+from dynaflow_dsl.runtime.module_map import ModuleMap
+
+# The weights of one iteration of a part, by the name its function reads them under.
+Weights = dict[str, torch.Tensor]
+
+
+def model_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers by path, shared ones under each of their paths."""
+    found: dict[str, torch.Tensor] = {}
+    for path, parameter in model.named_parameters(remove_duplicate=False):
+        found[path] = parameter.detach()
+    for path, buffer in model.named_buffers(remove_duplicate=False):
+        found[path] = buffer.detach()
+    return found
+
+
+def check_model(
+    model: torch.nn.Module,
+    tensors: Mapping[str, torch.Tensor],
+    module_map: ModuleMap,
+    device: torch.device,
+    *,
+    fingerprint: bool,
+) -> None:
+    """Raise LoadError (DFS801) at the first difference to the model of the module."""
+    module = module_map.module
+    if device.type != module_map.device:
+        raise LoadError(
+            "DFS801",
+            f"{module} was made for the device type `{module_map.device}`, and "
+            f'`device="{device}"` was asked for: compile it again for '
+            f"`{device.type}`, since other devices run other operations.",
+        )
+    for path, (dtype, shape) in module_map.tensors.items():
+        expected = f"{dtype}[{', '.join(map(str, shape))}]"
+        tensor = tensors.get(path)
+        if tensor is None:
+            raise _misfit(
+                module_map, model, f"it has no tensor `{path}`{_near(path, tensors)}"
+            )
+        given = _written(tensor)
+        if given != expected:
+            raise _misfit(
+                module_map, model, f"`{path}` is {given} instead of {expected}"
+            )
+        if tensor.device != device:
+            raise LoadError(
+                "DFS801",
+                f"{module} was loaded for `{device}`, but the model's `{path}` is on "
+                f"`{tensor.device}`: move the model there first.",
+            )
+    if fingerprint and (difference := first_difference(module_map.fingerprint, model)):
+        raise _misfit(module_map, model, difference)
+
+
+def part_weights(
+    name: str, part: Part, tensors: Mapping[str, torch.Tensor], module: str
+) -> list[Weights]:
+    """The weights of each iteration of a part."""
+    found = []
+    for position in range(len(part.layers)):
+        weights = {}
+        for weight, path in part.paths(position).items():
+            if path not in tensors:
+                raise LoadError(
+                    "DFS801",
+                    f"{module} was made for another model: the part `{name}` takes "
+                    f"`{weight}` of layer {part.layers[position]} from `{path}`, and "
+                    f"the model has no such tensor{_near(path, tensors)}.",
+                )
+            weights[weight] = tensors[path]
+        found.append(weights)
+    return found
+
+
+def record(weights: Mapping[str, object]) -> SimpleNamespace:
+    """Weights as the record `w` that a part's function reads."""
+    return SimpleNamespace(**weights)
+
+
+def _misfit(
+    module_map: ModuleMap, model: torch.nn.Module, difference: str
+) -> LoadError:
+    return LoadError(
+        "DFS801",
+        f"{module_map.module} was made for another model (of class "
+        f"{module_map.model_class}) than the {type(model).__name__} that it was loaded "
+        f"with: {difference}. Load it with the model that it was made for, or compile "
+        f"{module_map.source} again for this one.",
+    )
+
+
+def _near(path: str, tensors: Mapping[str, torch.Tensor]) -> str:
+    near = difflib.get_close_matches(path, tensors, n=1)
+    return f" (the nearest is `{near[0]}`)" if near else ""
+
+
+def _written(tensor: torch.Tensor) -> str:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return f"{dtype}[{', '.join(map(str, tensor.shape))}]"

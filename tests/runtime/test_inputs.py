@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from dynaflow_dsl.runtime import InputError, TensorSpec
+from dynaflow_dsl.runtime.inputs import InputCheck, InputSpecs, factors
+
+SPECS: InputSpecs = {
+    "ids": TensorSpec("int64", "batch", 1),
+    "tokens": TensorSpec("float32", "4 * batch", 2),
+    "keys": [TensorSpec("float32", "batch", 2)] * 2,
+}
+
+
+def arguments(batch: int = 3) -> list[Any]:
+    return [
+        torch.zeros(batch, 1, dtype=torch.int64),
+        torch.zeros(4 * batch, 2),
+        [torch.zeros(batch, 2) for _ in range(2)],
+    ]
+
+
+def check() -> InputCheck:
+    return InputCheck(SPECS, torch.device("cpu"))
+
+
+def test_sizes_of_what_fits() -> None:
+    checked = check()
+    assert checked(arguments(3)) == {"batch": 3}
+    assert checked(arguments(3)) == {"batch": 3}
+    assert checked(arguments(5)) == {"batch": 5}
+
+
+def replace(position: int, value: Any) -> Callable[[list[Any]], None]:
+    def apply(given: list[Any]) -> None:
+        given[position] = value
+
+    return apply
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (replace(0, 7), "input `ids`: expected int64[batch, 1] on cpu, given a int."),
+        (
+            replace(0, torch.zeros(3, 1)),
+            "input `ids`: expected int64[batch, 1] on cpu, given float32[3, 1] on cpu.",
+        ),
+        (
+            replace(0, torch.zeros(3, dtype=torch.int64)),
+            "expected int64[batch, 1] on cpu, given int64[3] on cpu.",
+        ),
+        (replace(0, torch.zeros(3, 2, dtype=torch.int64)), "given int64[3, 2] on cpu."),
+        (
+            replace(1, torch.zeros(11, 2)),
+            "input `tokens`: expected float32[4 * batch, 2] on cpu "
+            "(batch = 3 in `ids`), given float32[11, 2] on cpu.",
+        ),
+        (
+            replace(2, [torch.zeros(3, 2), torch.zeros(4, 2)]),
+            "input `keys[1]`: expected float32[batch, 2] on cpu (batch = 3 in `ids`), "
+            "given float32[4, 2] on cpu.",
+        ),
+        (
+            replace(2, [torch.zeros(3, 2)]),
+            "input `keys`: expected a list of 2 tensors, given a list of 1.",
+        ),
+        (replace(2, torch.zeros(3, 2)), "expected a list of 2 tensors, given float32"),
+        (
+            replace(1, torch.zeros(2, 12).t()),
+            "input `tokens`: expected a contiguous float32[4 * batch, 2] on cpu, given "
+            "float32[12, 2] on cpu with strides (1, 12).",
+        ),
+        (
+            replace(1, torch.zeros(12, 2, device="meta")),
+            "expected float32[4 * batch, 2] on cpu, given float32[12, 2] on meta.",
+        ),
+    ],
+)
+def test_misfits_are_named(change: Callable[[list[Any]], None], message: str) -> None:
+    checked = check()
+    for remembered in (False, True):
+        given = arguments()
+        if remembered:
+            checked(given)
+        change(given)
+        with pytest.raises(InputError) as caught:
+            checked(given)
+        assert caught.value.code == "DFS802"
+        assert message in str(caught.value)
+
+
+def test_no_rows_are_refused() -> None:
+    with pytest.raises(InputError, match="with at least one row, given"):
+        check()(arguments(0))
+
+
+def test_arguments_by_name() -> None:
+    ids, tokens, keys = arguments()
+    arranged = check().arrange((ids,), {"keys": keys, "tokens": tokens})
+    assert arranged[0] is ids
+    assert arranged[2] is keys
+
+
+@pytest.mark.parametrize(
+    ("given", "named", "message"),
+    [
+        ((1, 2, 3, 4), {}, "expected 3 inputs (ids, tokens, keys), but 4 were given"),
+        ((1, 2), {}, "but `keys` is missing"),
+        ((1, 2), {"key": 3}, "`key` is none of them"),
+        ((1, 2), {"ids": 3}, "the input `ids` was given twice"),
+    ],
+)
+def test_wrong_arguments(
+    given: tuple[int, ...], named: dict[str, int], message: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        check().arrange(given, named)
+    assert message in str(caught.value)
+
+
+def test_factors_of_a_size() -> None:
+    assert factors(16) == (16, ())
+    assert factors("batch") == (1, ("batch",))
+    assert factors("4 * batch * tokens") == (4, ("batch", "tokens"))

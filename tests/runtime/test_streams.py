@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from dynaflow_dsl.runtime import LoadError, Streams, make_streams
+
+
+class Noting:
+    """A stream that writes down what it is asked to do."""
+
+    def __init__(self, name: str, log: list[str]) -> None:
+        self.name = name
+        self.log = log
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None: ...
+
+    def record(self) -> str:
+        self.log.append(f"{self.name} records")
+        return self.name
+
+    def wait(self, event: str) -> None:
+        self.log.append(f"{self.name} waits for {event}")
+
+
+def test_main_comes_first_then_the_named_ones_in_order() -> None:
+    streams = make_streams(torch.device("cpu"), ("side", "copy"))
+    assert [stream.name for stream in streams] == ["main", "side", "copy"]
+
+
+def test_join_goes_both_ways() -> None:
+    log: list[str] = []
+    Streams(Noting("main", log), Noting("a", log), Noting("b", log)).join()
+    assert log == [
+        "a records",
+        "main waits for a",
+        "b records",
+        "main waits for b",
+        "main records",
+        "a waits for main",
+        "b waits for main",
+    ]
+
+
+def test_join_of_main_alone_does_nothing() -> None:
+    log: list[str] = []
+    Streams(Noting("main", log)).join()
+    assert log == []
+
+
+def test_a_device_without_streams_is_refused() -> None:
+    with pytest.raises(LoadError, match="`cuda` was asked for") as caught:
+        make_streams(torch.device("cuda"), ())
+    assert caught.value.code == "DFS801"
