@@ -1,0 +1,1 @@
+"""Independent judges of generated modules: they know the model, never the plan."""
