@@ -1,0 +1,79 @@
+import pytest
+import torch
+
+from tests.graph.rowwise.cases import Case, accepted, careful, check_case, refused
+from tests.graph.rowwise.tracing import Given, rows, shared
+
+CASES = [
+    accepted("split the width", lambda a: a.view(a.shape[0], 2, 4), rows(8)),
+    accepted("merge behind", lambda a: (a + 1).view(a.shape[0], -1), rows(3, 4)),
+    accepted(
+        "merge rows with what follows", lambda a: (a + 1).view(-1, 4) * 2, rows(3, 4)
+    ),
+    accepted(
+        "merge rows and split again",
+        lambda a: (a + 1).view(-1, 4).relu().view(-1, 3, 4),
+        rows(3, 4),
+    ),
+    accepted(
+        "transpose and back",
+        lambda a: a.transpose(0, 1).relu().transpose(0, 1),
+        rows(3, 4),
+    ),
+    accepted(
+        "rows leave on another axis", lambda a: a.transpose(0, -1) + 1, rows(3, 4)
+    ),
+    accepted("permute", lambda a: a.permute(2, 0, 1) * 2, rows(3, 4)),
+    accepted("movedim", lambda a: a.movedim(0, 2) + 1, rows(3, 4)),
+    accepted("movedim of two", lambda a: a.movedim((0, 1), (2, 0)) + 1, rows(3, 4)),
+    accepted("t", lambda a: a.t() + 1, rows(4)),
+    accepted("mT", lambda a: a.mT + 1, rows(3, 4)),
+    accepted("unsqueeze", lambda a: a.unsqueeze(0).unsqueeze(-1) + 1, rows(4)),
+    accepted("squeeze behind", lambda a: a.squeeze(-1) + 1, rows(4, 1)),
+    accepted("squeeze in front", lambda a: a.squeeze(0) + 1, Given((1, "batch", 4))),
+    accepted("squeeze nothing", lambda a: a.squeeze(1) + 1, rows(4)),
+    accepted("expand the width", lambda a: a.expand(-1, 6) + 1, rows(1)),
+    accepted("expand in front", lambda a: a.expand(3, -1, -1) + 1, rows(4)),
+    accepted(
+        "expand to rows",
+        lambda a, b: b.expand(a.shape[0], -1) + a,
+        rows(4),
+        shared(1, 4),
+    ),
+    accepted(
+        "expand to rows in front",
+        lambda a, b: b.expand(a.shape[0], 4) + 1,
+        rows(4),
+        shared(4),
+    ),
+    accepted("expand_as", lambda a, b: b.expand_as(a) + 1, rows(4), shared(1, 4)),
+    accepted("flatten", lambda a: (a + 1).flatten(1), rows(3, 4)),
+    accepted("flatten rows too", lambda a: (a + 1).flatten(0, 1) * 2, rows(3, 4)),
+    accepted("unflatten", lambda a: a.unflatten(1, (2, -1)) + 1, rows(4)),
+    accepted("view_as", lambda a, b: (a + 1).view_as(b) + b, rows(4), rows(2, 2)),
+    accepted(
+        "complex numbers",
+        lambda a: torch.view_as_real(torch.view_as_complex(a + 0) * 2),
+        rows(4, 2),
+    ),
+    refused(
+        "squeeze all", "microbatch of one row", lambda a: a.squeeze() + 1, rows(1, 4)
+    ),
+    careful(
+        "another dtype's view",
+        "no row rule for aten.view.dtype",
+        lambda a: a.view(torch.int32) + 1,
+        rows(4),
+    ),
+    careful(
+        "as_strided",
+        "no row rule for aten.as_strided.default",
+        lambda a: torch.as_strided(a, (a.shape[0], 2), (4, 1)) + 1,
+        rows(4),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_views(case: Case) -> None:
+    check_case(case)
