@@ -8,7 +8,6 @@ from pathlib import Path
 
 from dynaflow_dsl.bind import Binding, bind
 from dynaflow_dsl.diagnostics import Diagnostic, Result
-from dynaflow_dsl.emit import emit
 from dynaflow_dsl.graph.model import TracedModel
 from dynaflow_dsl.plan import plan
 from dynaflow_dsl.prove import ProvedPlan, prove
@@ -95,6 +94,9 @@ def check_schedules(file: ScheduleFile, model: TracedModel) -> Result[CheckedSch
 
 def compile_schedules(file: ScheduleFile, model: TracedModel) -> Result[CompiledModule]:
     """The module of a file, which has at least one schedule, for a traced model."""
+    # Here, since `dfsc check` emits nothing and need not load the template engine.
+    from dynaflow_dsl.emit import emit
+
     checked = check_schedules(file, model)
     if checked.value is None:
         return Result(None, checked.diagnostics)

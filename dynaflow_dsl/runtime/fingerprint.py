@@ -1,7 +1,7 @@
 """What a model is beside its tensors: versions, source texts and configuration.
 
-The names and digests are those that tracing wrote into the map file; a test keeps the
-two equal, since the runtime imports nothing of the compiler.
+Tracing writes them into the snapshot and the map file, loading compares them: both by
+this one function.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ import hashlib
 import inspect
 import json
 import sys
-import sysconfig
 from collections.abc import Mapping
-from pathlib import Path, PurePath
+from pathlib import Path
 
 import torch
 
-_PACKAGES = ("site-packages", "dist-packages")
-_PROJECT = Path(__file__).parents[2]
+from dynaflow_dsl.runtime.model_code import is_model_code, relative_path
+
 # Where a configuration came from and how text is made of it, not what is computed.
 _NOT_THE_MODEL = frozenset(
     {
@@ -76,34 +75,12 @@ def _source_digest(model: torch.nn.Module) -> str:
             file = inspect.getsourcefile(module_class)
         except TypeError:
             continue
-        if file and _is_model_code(file):
+        if file and is_model_code(file):
             files.add(file)
     texts = sorted(
-        (_relative(file), Path(file).read_text(encoding="utf-8")) for file in files
+        (relative_path(file), Path(file).read_text(encoding="utf-8")) for file in files
     )
     return _digest(json.dumps(texts))
-
-
-def _is_model_code(file: str) -> bool:
-    path = PurePath(file)
-    if file.startswith("<") or path.is_relative_to(Path(torch.__file__).parent):
-        return False
-    if path.is_relative_to(_PROJECT / "dynaflow_dsl" / "trace"):
-        return False
-    standard = path.is_relative_to(sysconfig.get_paths()["stdlib"])
-    return not standard or any(folder in path.parts for folder in _PACKAGES)
-
-
-def _relative(file: str) -> str:
-    path = PurePath(file)
-    for folder in _PACKAGES:
-        if folder in path.parts:
-            last = len(path.parts) - 1 - path.parts[::-1].index(folder)
-            return PurePath(*path.parts[last + 1 :]).as_posix()
-    for root in (_PROJECT, Path.cwd(), *map(Path, filter(None, sys.path))):
-        if path.is_relative_to(root):
-            return path.relative_to(root).as_posix()
-    return path.name
 
 
 def _configuration(model: torch.nn.Module) -> str:

@@ -27,7 +27,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.proxy import TracerBase
 
-from dynaflow_dsl.trace.lines import is_model_code
+from dynaflow_dsl.runtime.model_code import is_model_code
 
 __all__ = [
     "ExportFailure",

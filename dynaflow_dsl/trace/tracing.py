@@ -9,11 +9,11 @@ import torch
 
 from dynaflow_dsl.diagnostics import DiagnosticError, Result
 from dynaflow_dsl.graph.model import TracedModel
+from dynaflow_dsl.runtime.fingerprint import fingerprint
 from dynaflow_dsl.trace.arguments import Call, describe
 from dynaflow_dsl.trace.convert import convert
 from dynaflow_dsl.trace.export import ExportFailure, export_module
 from dynaflow_dsl.trace.failures import export_failure, refuse, target_failure
-from dynaflow_dsl.trace.fingerprint import fingerprint
 from dynaflow_dsl.trace.model import Scalar, TraceSpec
 
 
@@ -43,7 +43,7 @@ def trace(
             dtype=str(spec.dtype).removeprefix("torch."),
             captured_by="export",
             facts=tuple(sorted(facts.items())),
-            fingerprint=fingerprint(spec.model),
+            fingerprint=tuple(sorted(fingerprint(spec.model).items())),
             graphs=tuple(graphs),
         )
     )

@@ -3,10 +3,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from dynaflow_dsl.runtime import fingerprint as loading
 from dynaflow_dsl.runtime.fingerprint import fingerprint, first_difference
-from dynaflow_dsl.trace import fingerprint as tracing
-from dynaflow_dsl.trace.fingerprint import fingerprint as traced_fingerprint
 from tests.runtime.toy_model import Toy
 
 
@@ -22,12 +19,6 @@ class Configured(nn.Module):
     def __init__(self, size: int) -> None:
         super().__init__()
         self.config = Configuration(size)
-
-
-def test_tracing_and_loading_agree(toy: Toy) -> None:
-    for model in (toy, Configured(3), nn.Linear(2, 2)):
-        assert fingerprint(model) == dict(traced_fingerprint(model))
-    assert loading._NOT_THE_MODEL == tracing._NOT_THE_MODEL
 
 
 def test_equal_models_have_no_difference(toy: Toy) -> None:

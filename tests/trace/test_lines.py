@@ -5,12 +5,8 @@ import pytest
 import torch
 
 from dynaflow_dsl.graph.model import SourceLine
-from dynaflow_dsl.trace.lines import (
-    is_model_code,
-    line_of_stack,
-    line_of_traceback,
-    relative_path,
-)
+from dynaflow_dsl.runtime.model_code import is_model_code, relative_path
+from dynaflow_dsl.trace.lines import line_of_stack, line_of_traceback
 from tests.trace.specs import graph_of, module
 
 

@@ -2,7 +2,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from dynaflow_dsl.models.decoder import random_model
-from dynaflow_dsl.trace.fingerprint import fingerprint
+from dynaflow_dsl.runtime.fingerprint import fingerprint
 from tests.trace.specs import module
 
 SHAPE = {
