@@ -60,11 +60,13 @@ class Observed:
     """What a run of `sequential` on fake tensors called.
 
     `variants` are by part and iteration; `parts` names the part that first called each
-    variant.
+    variant. `fresh` gives the number of outputs of variants whose outputs are new
+    tensors that share no memory.
     """
 
     variants: dict[tuple[str, int], Variant] = field(default_factory=dict)
     parts: dict[Variant, str] = field(default_factory=dict)
+    fresh: dict[Variant, int] = field(default_factory=dict)
 
 
 def dimensions_of(inputs: InputSpecs) -> tuple[str, ...]:
@@ -111,7 +113,11 @@ def observe(
             observed.parts.setdefault(variant, part)
             if variant not in results:
                 fake = {name: _fake(layout, world) for name, layout in layouts}
-                results[variant] = _run_once(part, function, fake, arguments)
+                returned = _run_once(part, function, fake, arguments)
+                results[variant] = returned
+                count = _fresh_outputs(returned, (*fake.values(), *arguments))
+                if count is not None:
+                    observed.fresh[variant] = count
             return _copied(results[variant])
 
         return call
@@ -368,6 +374,17 @@ def _run_once(
                 f"share (inputs {', '.join(sharing)} of `{function.__name__}`).",
             )
     return result
+
+
+def _fresh_outputs(returned: Any, given: Sequence[Any]) -> int | None:
+    """How many tensors a function returned, None if any shares memory with another."""
+    listed = returned if isinstance(returned, tuple | list) else (returned,)
+    if not all(isinstance(value, torch.Tensor) for value in listed):
+        return None
+    storages = [value.untyped_storage()._cdata for value in listed]
+    known = {v.untyped_storage()._cdata for v in given if isinstance(v, torch.Tensor)}
+    distinct = len(set(storages)) == len(storages)
+    return len(storages) if distinct and not known & set(storages) else None
 
 
 def _copied(value: Any) -> Any:

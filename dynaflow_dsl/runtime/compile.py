@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from dynaflow_dsl.runtime.inductor import (
     compiler_identity,
     inductor_cache,
     load_artifact,
+    without_wrapper,
 )
 from dynaflow_dsl.runtime.weights import Weights
 
@@ -70,9 +71,10 @@ def compile_parts(
         with inductor_cache(folder / "inductor"):
             identity = compiler_identity(device)
             for variant, part in observed.parts.items():
-                compiled[variant] = _compiled(
-                    variant, part, dimensions, identity, folder
-                )
+                made = _compiled(variant, part, dimensions, identity, folder)
+                if (outputs := observed.fresh.get(variant)) is not None:
+                    made = replace(made, boxed=without_wrapper(made.boxed, outputs))
+                compiled[variant] = made
     calls: dict[str, list[Call]] = {}
     for part, listed in weights.items():
         calls[part] = []

@@ -157,6 +157,24 @@ def load_artifact(content: bytes) -> Boxed:
     return call
 
 
+def without_wrapper(boxed: Boxed, outputs: int) -> Boxed:
+    """The generated code itself, for a function whose outputs are all new tensors.
+
+    The wrapper around it puts aliases together and applies writes that the compiler
+    took out of the graph. Where outputs alias nothing and the code returns as many
+    tensors as the function, there is neither, and the wrapper would only cost time.
+    Gives `boxed` back where that is not certain.
+    """
+    found: Any = boxed
+    while found is not None and not hasattr(found, "current_callable"):
+        found = getattr(found, "__wrapped__", None)
+    strides = getattr(found, "output_strides", None)
+    inner = getattr(found, "current_callable", None)
+    if inner is None or strides is None or len(strides) != outputs:
+        return boxed
+    return inner  # type: ignore[no-any-return]
+
+
 def compiler_identity(device: torch.device) -> str:
     """Everything beside the graph that an artifact depends on."""
     words = [torch.__version__, torch.version.git_version, device.type]
