@@ -115,6 +115,7 @@ def command(
         module = _import(files.module)
         for binding in made.bindings:
             _verify(reporter, module, loaded, binding, request)
+        _try_out(reporter, module, loaded, made.bindings, request)
     return reporter.code
 
 
@@ -149,6 +150,39 @@ def _verify(
     except RuntimeFault as fault:
         reporter.show([Diagnostic(fault.code, fault.message)])
         return
+    reporter.result(str(report), json_data(asdict(report)))
+    if not report.ok:
+        reporter.fail()
+
+
+def _try_out(
+    reporter: Reporter,
+    module: ModuleType,
+    loaded: LoadedModel,
+    bindings: Sequence[Binding],
+    request: Request,
+) -> None:
+    """Let a target that knows its model's loop run it with the scheduled steps."""
+    from dynaflow_dsl.runtime import RuntimeFault
+    from dynaflow_dsl.verification.trial import run_trial
+
+    spec, schedules = loaded.spec, {b.schedule.name for b in bindings}
+    if spec.trial is None or len(schedules) > 1 or reporter.code:
+        return
+    device = request.device if request.device is not None else spec.device
+    try:
+        executor = module.load(spec.model, device, compile=request.compiled)
+    except RuntimeFault as fault:
+        reporter.show([Diagnostic(fault.code, fault.message)])
+        return
+    entries = [binding.graph.entry for binding in bindings]
+    steps = {
+        entry: executor if len(entries) == 1 else getattr(executor, entry)
+        for entry in entries
+    }
+    first = bindings[0]
+    rows = _allowed(request.batches, first.graph, first.schedule)
+    report = run_trial(spec.trial, steps, rows)
     reporter.result(str(report), json_data(asdict(report)))
     if not report.ok:
         reporter.fail()

@@ -24,7 +24,7 @@ def decode(
     device: str = "cpu",
     meta: bool = False,
     seed: int = 0,
-    initializer_range: float = 0.02,
+    initializer_range: float = 0.3,
 ) -> TraceSpec:
     """One token for every row of a batch."""
     model = _model(
@@ -57,7 +57,7 @@ def prefill(
     device: str = "cpu",
     meta: bool = False,
     seed: int = 0,
-    initializer_range: float = 0.02,
+    initializer_range: float = 0.3,
 ) -> TraceSpec:
     """Prompts of `sequence` tokens, padded on the left."""
     model = _model(
@@ -92,7 +92,7 @@ def serve(
     device: str = "cpu",
     meta: bool = False,
     seed: int = 0,
-    initializer_range: float = 0.02,
+    initializer_range: float = 0.3,
 ) -> TraceSpec:
     """Both entries, `decode` and `prefill`, of one model."""
     model = _model(

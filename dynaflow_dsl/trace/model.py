@@ -11,6 +11,10 @@ import torch
 
 Scalar: TypeAlias = bool | int | float | str
 
+Trial: TypeAlias = Callable[
+    [Mapping[str, Callable[..., Any]], int, int], tuple[torch.Tensor, torch.Tensor]
+]
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -51,7 +55,10 @@ class TraceSpec:
     None for no upper bound. `persistent` are arguments whose address never changes.
     `disjoint` names shared tensors that rows write at places that never coincide;
     `context` makes the context manager that is entered around each step of a piece.
-    `facts` are what schedules may require.
+    `facts` are what schedules may require. `trial(steps, rows, seed)` runs several steps
+    in which callables of `steps`, by entry, stand in for the adapter, and returns a
+    tensor that they make and the one that the untouched model's own loop makes; the two
+    must be equal.
     """
 
     model: torch.nn.Module
@@ -66,6 +73,7 @@ class TraceSpec:
     facts: Mapping[str, Scalar] = field(default_factory=dict)
     device: str = "cpu"
     dtype: torch.dtype = torch.float32
+    trial: Trial | None = None
 
     def adapted(self) -> torch.nn.Module:
         """The module that the entries' arguments are for."""

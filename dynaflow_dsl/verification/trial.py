@@ -1,0 +1,90 @@
+"""Several steps of a model in its own loop, scheduled against untouched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+
+# What `TraceSpec.trial` is: (steps by entry, rows, seed) to what they make and what the
+# untouched model makes.
+Trial: TypeAlias = Callable[
+    [Mapping[str, Callable[..., Any]], int, int], tuple[torch.Tensor, torch.Tensor]
+]
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRun:
+    """One run of the loop.
+
+    `distinct` is the least number of different values in a row of the untouched model's
+    result: a constant row proves little.
+    """
+
+    rows: int
+    seed: int
+    length: int
+    distinct: int
+    wrong_rows: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether every row is equal."""
+        return self.wrong_rows == 0
+
+    def __str__(self) -> str:
+        verdict = f"equal, at least {self.distinct} different ones in a row"
+        if self.wrong_rows:
+            verdict = f"NOT equal in {self.wrong_rows} rows"
+        return f"{self.rows} rows of {self.length} tokens, seed {self.seed}: {verdict}"
+
+
+@dataclass(frozen=True, slots=True)
+class TrialReport:
+    """All runs of one module in the model's own loop."""
+
+    entries: tuple[str, ...]
+    runs: tuple[TrialRun, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every run is fine."""
+        return all(run.ok for run in self.runs)
+
+    def lines(self) -> Iterator[str]:
+        """The report as lines of text."""
+        scheduled = " and ".join(self.entries)
+        verdict = "ok" if self.ok else "FAILED"
+        yield f"the model's own loop with {scheduled} scheduled: {verdict}"
+        for run in self.runs:
+            yield f"  {run}"
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def run_trial(
+    trial: Trial,
+    steps: Mapping[str, Callable[..., Any]],
+    rows: Sequence[int],
+    seeds: Sequence[int] = (0,),
+) -> TrialReport:
+    """Run the loop for each number of rows and each seed."""
+    runs = []
+    for seed in seeds:
+        for count in rows:
+            made, expected = trial(steps, count, seed)
+            runs.append(_judge(made, expected, count, seed))
+    return TrialReport(tuple(steps), tuple(runs))
+
+
+def _judge(
+    made: torch.Tensor, expected: torch.Tensor, rows: int, seed: int
+) -> TrialRun:
+    distinct = min((len(set(row.tolist())) for row in expected), default=0)
+    if made.shape != expected.shape:
+        return TrialRun(rows, seed, expected.shape[-1], distinct, rows)
+    different = (made != expected).reshape(made.shape[0], -1).any(1)
+    return TrialRun(rows, seed, made.shape[-1], distinct, int(different.sum()))
