@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from dynaflow_dsl.bind.convexity import program_order
 from dynaflow_dsl.bind.dependence import Dependence, analyse
 from dynaflow_dsl.bind.faults import foreign_write, layers_differ
 from dynaflow_dsl.bind.fragments import Fragments, cut
-from dynaflow_dsl.bind.interface import bind_outside, bind_parts
+from dynaflow_dsl.bind.interface import bind_outside, bind_parts, check_results
 from dynaflow_dsl.bind.model import Binding, Iteration
-from dynaflow_dsl.bind.ownership import AFTER_OWNER, BEFORE_OWNER, Ownership, assign
-from dynaflow_dsl.bind.roles import Mismatch
+from dynaflow_dsl.bind.ownership import (
+    AFTER_OWNER,
+    BEFORE_OWNER,
+    Owner,
+    Ownership,
+    assign,
+)
+from dynaflow_dsl.bind.programs import Mismatch
 from dynaflow_dsl.bind.rows import split_axes
 from dynaflow_dsl.bind.selectors import index_modules
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Result
@@ -34,9 +41,9 @@ def bind(schedule: Schedule, graph: Graph) -> Result[Binding]:
     missing = list(_missing(each, paths, ownership))
     if missing:
         return Result(None, tuple(missing))
-    order, cycle = program_order(each, ownership, dependence)
-    if cycle is not None:
-        return Result(None, (cycle,))
+    order, fault = program_order(each, paths, ownership, dependence)
+    if fault is not None:
+        return Result(None, (fault,))
     fragments = cut(graph, dependence, ownership)
     found = list(_foreign_writes(each, ownership, dependence, fragments))
     axes: dict[str, int] = {}
@@ -49,6 +56,7 @@ def bind(schedule: Schedule, graph: Graph) -> Result[Binding]:
     last = len(paths) - 1
     try:
         parts, origin = bind_parts(order, len(paths), fragments, dependence, attached)
+        check_results(graph.outputs, origin, last)
         before = bind_outside(BEFORE_OWNER, fragments, origin, last, graph, dependence)
         after = bind_outside(AFTER_OWNER, fragments, origin, last, graph, dependence)
     except Mismatch as mismatch:
@@ -97,19 +105,30 @@ def _foreign_writes(
     each: Each, ownership: Ownership, dependence: Dependence, fragments: Fragments
 ) -> Iterator[Diagnostic]:
     """In-place writes must stay in a part, or go to an input of the model."""
-    storages = {
-        dependence.values[name].storage: owner
-        for name, owner in fragments.maker.items()
-        if not dependence.operations[dependence.producer[name]].view
-    }
+    makers: dict[int, set[Owner]] = defaultdict(set)
+    for name, owner in fragments.maker.items():
+        if not dependence.operations[dependence.producer[name]].view:
+            makers[dependence.values[name].storage].add(owner)
     parts = {part.name: part for part in each.parts}
+    in_parts = {
+        dependence.values[name].storage
+        for owner, fragment in fragments.by_owner.items()
+        if owner.part in parts
+        for name in fragment.inputs
+    }
     seen: set[tuple[str, str]] = set()
-    for number, owner in ownership.owner.items():
+    for number, owner in sorted(ownership.owner.items()):
         operation = dependence.operations[number]
-        for name in operation.writes:
-            maker = storages.get(dependence.values[name].storage, owner)
-            if maker != owner and (maker.part, owner.part) not in seen:
-                seen.add((maker.part, owner.part))
-                part = parts.get(owner.part) or parts.get(maker.part)
-                if part is not None:
-                    yield foreign_write(part, operation, maker.part)
+        for storage in {dependence.values[name].storage for name in operation.writes}:
+            # Steps that touch the memory of an input are put in order by `plan`.
+            if storage in dependence.input_of_storage:
+                continue
+            for maker in sorted(makers[storage] - {owner}):
+                outside = owner.part not in parts and maker.part not in parts
+                pair = (owner.part, maker.part)
+                if (outside and storage not in in_parts) or pair in seen:
+                    continue
+                seen.add(pair)
+                yield foreign_write(
+                    each, parts.get(owner.part), parts.get(maker.part), operation
+                )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 from dynaflow_dsl.bind.dependence import Dependence
-from dynaflow_dsl.bind.faults import not_convex
+from dynaflow_dsl.bind.faults import against_order, layers_differ, not_convex
 from dynaflow_dsl.bind.ownership import Owner, Ownership
 from dynaflow_dsl.diagnostics import Diagnostic
 from dynaflow_dsl.resolve.model import Each
@@ -23,7 +23,7 @@ def quotient(
     Views pass edges through: they are copied into their readers.
     """
     edges: dict[Edge, tuple[int, int]] = {}
-    for number, owner in ownership.owner.items():
+    for number, owner in sorted(ownership.owner.items()):
         for needed in _through_views(dependence.needs[number], dependence):
             maker = ownership.owner.get(needed)
             if maker is not None and maker != owner:
@@ -45,9 +45,9 @@ def _through_views(numbers: Iterable[int], dependence: Dependence) -> Iterable[i
 
 
 def program_order(
-    each: Each, ownership: Ownership, dependence: Dependence
+    each: Each, paths: Sequence[str], ownership: Ownership, dependence: Dependence
 ) -> tuple[tuple[str, ...], Diagnostic | None]:
-    """The parts of one iteration in program order, or the part that is not convex."""
+    """The parts of one iteration in program order, or why there is none."""
     edges = quotient(ownership, dependence)
     sorter: TopologicalSorter[Owner] = TopologicalSorter()
     for maker, reader in edges:
@@ -60,25 +60,60 @@ def program_order(
     for number, owner in ownership.owner.items():
         if owner.part in first:
             first[owner.part] = min(first[owner.part], number)
-    return _sorted_parts(first, edges), None
+    inner = {
+        edge: pair
+        for edge, pair in edges.items()
+        if edge[0].part in first and edge[1].part in first
+    }
+    parts = {part.name: part for part in each.parts}
+    for (maker, reader), (_, reads_at) in inner.items():
+        if maker.iteration > reader.iteration:
+            there = (paths[reader.iteration], paths[maker.iteration])
+            operation = dependence.operations[reads_at]
+            return (), against_order(parts[reader.part], maker.part, there, operation)
+    order, stuck = _sorted_parts(first, inner)
+    if stuck is None:
+        return order, None
+    where = tuple(paths[edge[1].iteration] for edge in stuck)
+    reason = f"{stuck[0][0].part} comes before it in only one of them"
+    part = parts[stuck[0][1].part]
+    return (), layers_differ(each, part, reason, (where[0], where[1]))
 
 
 def _sorted_parts(
-    first: dict[str, int], edges: dict[Edge, tuple[int, int]]
-) -> tuple[str, ...]:
-    needs: dict[str, set[str]] = defaultdict(set)
-    for maker, reader in edges:
-        if maker.iteration == reader.iteration and {maker.part, reader.part} <= set(
-            first
-        ):
-            needs[reader.part].add(maker.part)
+    first: Mapping[str, int], edges: Iterable[Edge]
+) -> tuple[tuple[str, ...], tuple[Edge, Edge] | None]:
+    """Parts in one order that fits all iterations; if there is none, two edges of
+    different iterations that no order fits."""
+    needs: dict[str, dict[str, Edge]] = defaultdict(dict)
+    for edge in edges:
+        maker, reader = edge
+        if maker.iteration == reader.iteration:
+            needs[reader.part].setdefault(maker.part, edge)
     order: list[str] = []
     waiting = sorted(first, key=lambda name: first[name])
     while waiting:
-        ready = next(name for name in waiting if needs[name] <= set(order))
+        ready = next((n for n in waiting if needs[n].keys() <= set(order)), None)
+        if ready is None:
+            return (), _disagreement(waiting[0], needs, set(order))
         order.append(ready)
         waiting.remove(ready)
-    return tuple(order)
+    return tuple(order), None
+
+
+def _disagreement(
+    name: str, needs: Mapping[str, Mapping[str, Edge]], done: set[str]
+) -> tuple[Edge, Edge]:
+    """Walk from reader to maker until a part comes again: the ring mixes iterations,
+    since within one of them there is none."""
+    ring: list[Edge] = []
+    while name not in [edge[1].part for edge in ring]:
+        edge = next(e for maker, e in needs[name].items() if maker not in done)
+        ring.append(edge)
+        name = edge[0].part
+    ring = ring[[edge[1].part for edge in ring].index(name) :]
+    other = next(e for e in ring if e[0].iteration != ring[0][0].iteration)
+    return ring[0], other
 
 
 def _explain(
@@ -90,10 +125,19 @@ def _explain(
     # graphlib lists the cycle from reader to maker or the other way; ask the edges.
     loop = cycle if (cycle[0], cycle[1]) in edges else cycle[::-1]
     parts = {part.name: part for part in each.parts}
-    place = next(k for k, owner in enumerate(loop) if owner.part in parts)
     ring = loop[:-1]
-    owner = ring[place]
-    following, before = ring[(place + 1) % len(ring)], ring[place - 1]
-    leaves_at = dependence.operations[edges[(owner, following)][0]]
-    returns_at = dependence.operations[edges[(before, owner)][1]]
-    return not_convex(parts[owner.part], following.part, leaves_at, returns_at)
+    # The part that leaves first must come back later, for operations along the ring
+    # are in order but for one turn. The other parts merely lie on the way.
+    turns = [
+        (edges[(owner, following)][0], edges[(before, owner)][1], owner, following)
+        for before, owner, following in zip(
+            (ring[-1], *ring), ring, (*ring[1:], ring[0]), strict=False
+        )
+    ]
+    leaves_at, returns_at, owner, following = min(turns)
+    return not_convex(
+        parts[owner.part],
+        following.part,
+        dependence.operations[leaves_at],
+        dependence.operations[returns_at],
+    )

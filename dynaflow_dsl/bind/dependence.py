@@ -36,7 +36,8 @@ class Dependence:
     Operations are numbered in program order. `needs[n]` are the operations that `n`
     must follow, and `needed_by` is the reverse; both by data and by effects.
     `data_readers[n]` are the readers of `n`'s results, `data_operands[n]` the makers of
-    what `n` reads, without effects. `input_of_storage` leaves out the model's tensors.
+    what `n` reads, without effects. `input_of_storage` leaves out the model's tensors
+    that nothing writes.
     """
 
     operations: tuple[Operation, ...]
@@ -61,8 +62,10 @@ def analyse(graph: Graph) -> Dependence:
     readers: list[set[int]] = [set() for _ in operations]
     last_write: dict[int, int] = {}
     reads_since: dict[int, list[int]] = defaultdict(list)
+    changed: set[int] = set()
     for number, operation in enumerate(operations):
         written = {values[name].storage for name in operation.writes}
+        changed |= written
         for name in names[number]:
             if (made_by := producer.get(name)) is not None:
                 needs[number].add(made_by)
@@ -95,7 +98,7 @@ def analyse(graph: Graph) -> Dependence:
         input_of_storage={
             item.value.storage: item.name
             for item in graph.inputs
-            if item.argument is not None
+            if item.argument is not None or item.value.storage in changed
         },
     )
 

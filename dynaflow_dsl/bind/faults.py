@@ -8,54 +8,81 @@ from difflib import get_close_matches
 from dynaflow_dsl.bind.selectors import Modules, Scope
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.graph.model import Operation
-from dynaflow_dsl.resolve.model import Each, Part, PathSelector, Split
+from dynaflow_dsl.resolve.model import Each, OwnSelector, Part, PathSelector, Split
 
 SHOWN = 5
 
 
-def no_iterations(each: Each, modules: Modules) -> Diagnostic:
+def no_iterations(each: Each, modules: Modules, *, matched: bool) -> Diagnostic:
     """The `each` matches no module that holds operations."""
-    wanted = ".".join(each.path.pattern)
+    text = each.path.span.text
+    if matched:
+        return _nothing_runs(text, each.path)
     return Diagnostic(
         "DFS201",
-        f"no module of the model matches .{wanted}",
+        f"{text} matches no module of the model",
         Label(each.path.span, "matches nothing"),
-        helps=_nearest(wanted, modules.paths, "."),
+        helps=_nearest(".".join(each.path.pattern), modules.paths, "."),
     )
 
 
 def empty_selector(
-    leaf: PathSelector, scopes: Sequence[Scope], modules: Modules, *, matched: bool
+    leaf: PathSelector | OwnSelector,
+    path: PathSelector,
+    scopes: Sequence[Scope],
+    modules: Modules,
+    *,
+    matched: bool,
 ) -> Diagnostic:
-    """A path in a part selects nothing in any iteration."""
-    wanted = ".".join(leaf.pattern)
-    text = leaf.span.text
-    if matched:
+    """A path in a part, with or without `own in`, selects nothing in any iteration."""
+    text = path.span.text
+    if matched and isinstance(leaf, OwnSelector):
         return Diagnostic(
             "DFS201",
             f"{text} has no operations of its own in the traced model",
-            Label(leaf.span, "the module exists, but nothing runs in it"),
-            helps=("remove it: a part is a set of operations",),
+            Label(leaf.span, "all its operations belong to modules below it"),
+            helps=(f"write {text} for the module and all below",),
         )
-    base = "" if leaf.anchor == "root" else scopes[0].path
+    if matched:
+        return _nothing_runs(text, path)
+    base = "" if path.anchor == "root" else scopes[0].path
     prefix = f"{base}." if base else ""
-    below = [path[len(prefix) :] for path in modules.paths if path.startswith(prefix)]
-    anchor = "" if leaf.anchor == "scope" else leaf.anchor
+    below = [name[len(prefix) :] for name in modules.paths if name.startswith(prefix)]
+    anchor = "" if path.anchor == "scope" else path.anchor
     where = f" below {base}" if base else ""
     return Diagnostic(
         "DFS201",
         f"{text} matches no module{where}",
-        Label(leaf.span, "matches nothing"),
-        helps=_nearest(wanted, below, f"{anchor}."),
+        Label(path.span, "matches nothing"),
+        helps=_nearest(".".join(path.pattern), below, f"{anchor}."),
+    )
+
+
+def _nothing_runs(text: str, path: PathSelector) -> Diagnostic:
+    return Diagnostic(
+        "DFS201",
+        f"{text} has no operations in the traced model",
+        Label(path.span, "the module exists, but nothing runs in it"),
+        helps=("remove it: a part is a set of operations",),
     )
 
 
 def _nearest(wanted: str, paths: Sequence[str], prefix: str) -> tuple[str, ...]:
-    candidates = [path for path in paths if path]
-    near = get_close_matches(wanted, candidates, n=SHOWN, cutoff=0.5)
-    if near:
-        return (f"did you mean {_or([prefix + path for path in near])}?",)
-    level = sorted({path.split(".")[0] for path in candidates})
+    pattern = wanted.split(".")
+    candidates = [path.split(".") for path in paths if path]
+    # `.layer.*` is near to `.layers.*`, and not to each of the layers.
+    alike = dict.fromkeys(
+        ".".join(
+            name if set("*?").isdisjoint(segment) else segment
+            for segment, name in zip(pattern, path, strict=True)
+        )
+        for path in candidates
+        if len(path) == len(pattern)
+    )
+    for among in (alike, [".".join(path) for path in candidates]):
+        if near := get_close_matches(wanted, among, n=SHOWN, cutoff=0.6):
+            return (f"did you mean {_or([prefix + path for path in near])}?",)
+    level = sorted({path[0] for path in candidates})
     if not level:
         return ()
     return (f"modules here: {', '.join(prefix + p for p in level[: 2 * SHOWN])}",)
@@ -82,6 +109,14 @@ def shared_operation(
     """Parts are disjoint."""
     operation = shared[0]
     count = "an operation" if len(shared) == 1 else f"{len(shared)} operations"
+    if first.name == second.name:
+        return Diagnostic(
+            "DFS202",
+            f"part {first.name} takes {count} in two iterations",
+            Label(second.selector.span, f"takes {describe(operation)} twice"),
+            notes=sources([operation]),
+            helps=("select it in one iteration only: each operation runs once",),
+        )
     where = "" if same_iteration else " of another iteration"
     return Diagnostic(
         "DFS202",
@@ -143,6 +178,20 @@ def not_convex(
     )
 
 
+def against_order(
+    part: Part, other: str, paths: tuple[str, str], reads_at: Operation
+) -> Diagnostic:
+    """A part that needs a later iteration; iterations run one after the other."""
+    return Diagnostic(
+        "DFS204",
+        f"part {part.name} of {paths[0]} needs results of {other} of {paths[1]}, "
+        "a later iteration",
+        Label(part.selector.span, f"would have to wait for {other}"),
+        notes=(f"at {describe(reads_at)}{_source(reads_at)}",),
+        helps=("select these operations in the iteration that they belong to",),
+    )
+
+
 def layers_differ(
     each: Each, part: Part | None, reason: str, paths: tuple[str, str]
 ) -> Diagnostic:
@@ -157,14 +206,27 @@ def layers_differ(
     )
 
 
-def foreign_write(part: Part, operation: Operation, maker: str) -> Diagnostic:
-    """An in-place write to a tensor that crosses a part's boundary."""
+def foreign_write(
+    each: Each, writer: Part | None, maker: Part | None, operation: Operation
+) -> Diagnostic:
+    """An in-place write to a tensor that crosses a part's boundary.
+
+    None stands for what runs before all parts, or as the writer after them.
+    """
+    part = writer or maker
+    who = f"part {writer.name}" if writer else "an operation after the parts"
+    made = "was made before the parts" if maker is None else f"{maker.name} made"
+    if maker is not None and writer is maker:
+        made += " in another iteration"
+    ways = ["use a new tensor for the result in the model"]
+    if maker is not None and writer is not maker:
+        ways.insert(0, f"put the operation into {maker.name}")
     return Diagnostic(
         "DFS206",
-        f"part {part.name} writes in place into a tensor that {maker} made",
-        Label(part.selector.span, describe(operation)),
+        f"{who} writes in place into a tensor that {made}",
+        Label(part.selector.span if part else each.path.span, describe(operation)),
         notes=sources([operation]),
-        helps=(f"put the operation into the part that made the tensor ({maker})",),
+        helps=tuple(ways),
     )
 
 

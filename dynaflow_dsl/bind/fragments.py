@@ -129,7 +129,10 @@ def program_key(
 def touched(
     numbers: Iterable[int], dependence: Dependence
 ) -> tuple[tuple[str, bool], ...]:
-    """Step inputs whose memory the operations read or (True) write."""
+    """Inputs whose memory the operations read or (True) write.
+
+    Tensors of the model are left out unless something writes them.
+    """
     found: dict[str, bool] = {}
     for number in numbers:
         operation = dependence.operations[number]

@@ -7,20 +7,17 @@ instance, so one call text serves all iterations.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dynaflow_dsl.bind.dependence import Dependence
 from dynaflow_dsl.bind.fragments import Fragments, touched
 from dynaflow_dsl.bind.model import Body, BoundPart, Instance, Outer, Produced, Role
 from dynaflow_dsl.bind.ownership import AFTER_OWNER, Owner
-from dynaflow_dsl.bind.roles import (
-    Grouped,
-    Mismatch,
-    Origin,
-    find_roles,
-    group,
-    outputs,
-)
-from dynaflow_dsl.graph.model import Graph
+from dynaflow_dsl.bind.programs import Grouped, Mismatch, group, outputs
+from dynaflow_dsl.bind.roles import Origin, carried, find_roles
+from dynaflow_dsl.graph.model import Graph, Operation
+
+READ_AFTER = "what the first makes is read after the last"
 
 
 def bind_parts(
@@ -38,17 +35,31 @@ def bind_parts(
     grouped: dict[str, Grouped] = {}
     for name in names:
         mine = [fragments.by_owner[Owner(name, i)] for i in range(iterations)]
-        grouped[name] = group(mine, dependence, fragments.read_outside)
+        grouped[name] = group(name, mine, dependence, fragments.read_outside)
     origin: dict[str, tuple[str, int, int]] = {}
     for name, instances in grouped.items():
         for i in range(iterations):
             for output, value in enumerate(outputs(instances, i, dependence)):
                 origin[value] = (name, i, output)
-    parts = []
-    for name, instances in grouped.items():
-        roles, inputs = find_roles(name, instances, origin, dependence)
-        parts.append(_bound(name, instances, roles, inputs, dependence, attached))
+    initials: dict[tuple[str, int], str] = {}
+    found = {
+        name: find_roles(name, grouped[name], origin, initials, dependence)
+        # What a carried value starts from is found where there is least to choose.
+        for name in sorted(grouped, key=lambda name: carried(grouped[name], origin))
+    }
+    parts = [
+        _bound(name, instances, *found[name], dependence, attached)
+        for name, instances in grouped.items()
+    ]
     return parts, origin
+
+
+def check_results(results: Sequence[str], origin: Origin, last: int) -> None:
+    """What the model returns is kept of the last iteration only; else a Mismatch."""
+    for value in results:
+        if value in origin and origin[value][1] != last:
+            part, iteration, _ = origin[value]
+            raise Mismatch(part, (iteration, last), READ_AFTER)
 
 
 def _bound(
@@ -74,19 +85,38 @@ def _bound(
     bodies = []
     for body in range(len(grouped.outputs)):
         first = grouped.body_of.index(body)
-        numbers, example = grouped.fragments[first].numbers, instances[first]
-        bodies.append(
-            Body(
-                tuple(dependence.operations[n] for n in numbers),
-                example.inputs,
-                example.parameters,
-                example.outputs,
-            )
-        )
+        example = instances[first]
+        operations, given = _with_all_outputs(grouped, body, dependence)
+        bodies.append(Body(operations, example.inputs, example.parameters, given))
     mine = {o for instance in instances for o in instance.operations}
     return BoundPart(
         name, tuple(bodies), tuple(instances), tuple(roles), frozenset(mine & attached)
     )
+
+
+def _with_all_outputs(
+    grouped: Grouped, body: int, dependence: Dependence
+) -> tuple[tuple[Operation, ...], tuple[str, ...]]:
+    """A program and its outputs in the words of its first instance.
+
+    A result that is read in other iterations only has their name.
+    """
+    members = [
+        fragment
+        for fragment, mine in zip(grouped.fragments, grouped.body_of, strict=True)
+        if mine == body
+    ]
+    operations = [dependence.operations[n] for n in members[0].numbers]
+    given = []
+    for step, k in grouped.outputs[body]:
+        named = (dependence.operations[m.numbers[step]].results[k] for m in members)
+        value = next(value for value in named if value is not None)
+        results = operations[step].results
+        if results[k] is None:
+            results = (*results[:k], value, *results[k + 1 :])
+            operations[step] = replace(operations[step], results=results)
+        given.append(value.name)
+    return tuple(operations), tuple(given)
 
 
 def bind_outside(
@@ -107,9 +137,7 @@ def bind_outside(
         if made_by is None:
             roles.append(Outer((name,)))
         elif made_by[1] != last:
-            raise Mismatch(
-                owner.part, (made_by[1], last), "it is read after the layers"
-            )
+            raise Mismatch(made_by[0], (made_by[1], last), READ_AFTER)
         else:
             roles.append(Produced(made_by[0], made_by[2]))
     results = set(graph.outputs) if owner == AFTER_OWNER else fragments.read_outside

@@ -6,7 +6,7 @@ operations attach, and what is left comes before the parts, after them, or is an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ from dynaflow_dsl.bind.selectors import (
     modules_of,
 )
 from dynaflow_dsl.diagnostics import Diagnostic
-from dynaflow_dsl.resolve.model import Each, Part
+from dynaflow_dsl.resolve.model import Each, OwnSelector, Part
 
 
 class Owner(NamedTuple):
@@ -66,16 +66,20 @@ def assign(
     """Give every operation an owner; the iterations' paths; what is wrong."""
     paths = tuple(iteration_paths(each, modules, dependence))
     if not paths:
-        return Ownership(), (), [no_iterations(each, modules)]
+        matched = bool(match_modules(modules, "", each.path.pattern))
+        return Ownership(), (), [no_iterations(each, modules, matched=matched)]
     parts = {part.name: part for part in each.parts}
     result = Ownership()
     found: list[Diagnostic] = list(_rests(each.parts))
-    found += _empty_selectors(each.parts, paths, modules, parts)
+    found += _empty_selectors(each.parts, paths, modules)
     if found:
         return result, paths, found
-    for index in range(len(paths)):
-        scope = Scope(modules, paths, index, parts)
-        found += _select(scope, result, dependence)
+    scopes = [Scope(modules, paths, index, parts) for index in range(len(paths))]
+    # With `prev` and `next` a part takes from its neighbours, so `rest` comes last.
+    for scope in scopes:
+        found += _select(scope, result, dependence, rest=False)
+    for scope in scopes:
+        found += _select(_with_rest(scope, result), result, dependence, rest=True)
     if found:
         return result, paths, _first_of_each_kind(found)
     for index, path in enumerate(paths):
@@ -90,52 +94,44 @@ def _rests(parts: Sequence[Part]) -> Iterator[Diagnostic]:
 
 
 def _empty_selectors(
-    parts: Sequence[Part],
-    paths: tuple[str, ...],
-    modules: Modules,
-    by_name: Mapping[str, Part],
+    parts: Sequence[Part], paths: tuple[str, ...], modules: Modules
 ) -> Iterator[Diagnostic]:
+    scopes = [Scope(modules, paths, i, {}) for i in range(len(paths))]
     for part in parts:
         for leaf in leaves(part.selector):
-            scopes = [Scope(modules, paths, i, by_name) for i in range(len(paths))]
-            matched = [modules_of(leaf, scope) for scope in scopes]
-            if not any(p in modules.below for found in matched for p in found):
-                yield empty_selector(
-                    leaf, scopes, modules, matched=any(map(len, matched))
-                )
+            if any(evaluate(leaf, scope) for scope in scopes):
+                continue
+            path = leaf.operand if isinstance(leaf, OwnSelector) else leaf
+            matched = any(modules_of(path, scope) for scope in scopes)
+            yield empty_selector(leaf, path, scopes, modules, matched=matched)
+
+
+def _with_rest(scope: Scope, result: Ownership) -> Scope:
+    own = scope.modules.at.get(scope.path, frozenset())
+    below = scope.modules.below.get(scope.path, frozenset())
+    rest = frozenset(n for n in below if n not in own and n not in result.owner)
+    return Scope(scope.modules, scope.iterations, scope.index, scope.parts, rest)
 
 
 def _select(
-    scope: Scope, result: Ownership, dependence: Dependence
+    scope: Scope, result: Ownership, dependence: Dependence, *, rest: bool
 ) -> Iterator[Diagnostic]:
-    explicit = {
-        name: evaluate(part.selector, scope) for name, part in scope.parts.items()
-    }
-    own = scope.modules.at.get(scope.path, frozenset())
-    below = scope.modules.below.get(scope.path, frozenset())
-    taken = frozenset().union(*explicit.values())
+    """Give away what the parts with (or without) `rest` name in one iteration."""
     for name, part in scope.parts.items():
-        if contains_rest(part.selector):
-            with_rest = Scope(
-                scope.modules,
-                scope.iterations,
-                scope.index,
-                scope.parts,
-                below - own - taken - result.owner.keys(),
-            )
-            explicit[name] = evaluate(part.selector, with_rest)
-    for name, numbers in explicit.items():
-        owner = Owner(name, scope.index)
+        if contains_rest(part.selector) != rest:
+            continue
+        numbers = evaluate(part.selector, scope)
         clash = sorted(number for number in numbers if number in result.owner)
         if clash:
             other = result.owner[clash[0]]
             yield shared_operation(
                 scope.parts[other.part],
-                scope.parts[name],
+                part,
                 [dependence.operations[number] for number in clash],
                 same_iteration=other.iteration == scope.index,
             )
-        result.owner.update(dict.fromkeys(numbers - result.owner.keys(), owner))
+        owner = Owner(name, scope.index)
+        result.owner.update((n, owner) for n in numbers if n not in result.owner)
 
 
 def _attach_own(

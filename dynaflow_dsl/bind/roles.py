@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from dynaflow_dsl.bind.dependence import Dependence
-from dynaflow_dsl.bind.fragments import Fragment, ProgramKey
 from dynaflow_dsl.bind.model import Carried, Outer, Produced, Role
+from dynaflow_dsl.bind.programs import Grouped, Mismatch
 from dynaflow_dsl.graph.model import TensorType
 
 Origin: TypeAlias = Mapping[str, tuple[str, int, int]]
@@ -16,52 +16,6 @@ Origin: TypeAlias = Mapping[str, tuple[str, int, int]]
 Token: TypeAlias = tuple[str, ...]
 
 OUTER: Token = ("outer",)
-
-
-class Mismatch(Exception):
-    """Two iterations of a part that are connected differently; caught in `bind`."""
-
-    def __init__(self, part: str, iterations: tuple[int, int], reason: str) -> None:
-        super().__init__(reason)
-        self.part, self.iterations, self.reason = part, iterations, reason
-
-
-@dataclass(slots=True)
-class Grouped:
-    """Instances of one part by program, with the outputs of each program."""
-
-    fragments: list[Fragment]
-    body_of: list[int]
-    outputs: list[list[tuple[int, int]]]  # per program: (step, result)
-
-
-def group(
-    fragments: list[Fragment], dependence: Dependence, read_outside: frozenset[str]
-) -> Grouped:
-    """Sort a part's fragments by program and find what each program gives away."""
-    bodies: dict[ProgramKey, int] = {}
-    body_of = [bodies.setdefault(f.key, len(bodies)) for f in fragments]
-    places: list[set[tuple[int, int]]] = [set() for _ in bodies]
-    for fragment, body in zip(fragments, body_of, strict=True):
-        for step, number in enumerate(fragment.numbers):
-            operation = dependence.operations[number]
-            if operation.view:
-                continue
-            for k, value in enumerate(operation.results):
-                if value is not None and value.name in read_outside:
-                    places[body].add((step, k))
-    return Grouped(fragments, body_of, [sorted(p) for p in places])
-
-
-def outputs(group: Grouped, i: int, dependence: Dependence) -> list[str]:
-    """Names of what iteration `i` of a part gives away, in the program's order."""
-    fragment = group.fragments[i]
-    found = []
-    for step, k in group.outputs[group.body_of[i]]:
-        value = dependence.operations[fragment.numbers[step]].results[k]
-        # A result that this layer alone does not read has no name in its graph.
-        found.append(value.name if value is not None else "")
-    return found
 
 
 @dataclass(slots=True)
@@ -78,9 +32,16 @@ class Slot:
 
 
 def find_roles(
-    part: str, grouped: Grouped, origin: Origin, dependence: Dependence
+    part: str,
+    grouped: Grouped,
+    origin: Origin,
+    initials: dict[tuple[str, int], str],
+    dependence: Dependence,
 ) -> tuple[list[Role], list[tuple[str, ...]]]:
-    """The roles of a part's inputs, and each iteration's value for each of them."""
+    """The roles of a part's inputs, and each iteration's value for each of them.
+
+    `initials` are the values that carried outputs start from; new ones are added.
+    """
     count = len(grouped.fragments)
     typical = 1 if count > 1 else 0
     tokens = [
@@ -94,7 +55,8 @@ def find_roles(
         body = grouped.body_of[i]
         if body not in seen:
             seen.add(body)
-            _match(part, (typical, i), body, grouped, tokens[i], slots, dependence)
+            pair = (typical, i)
+            _match(part, pair, body, grouped, tokens[i], slots, initials, dependence)
     roles, columns = [], []
     for slot in slots:
         names = _names(part, slot, grouped)
@@ -104,11 +66,26 @@ def find_roles(
             else OUTER
             for i in range(count)
         ]
-        roles.append(_role(part, row, names))
+        role = _role(part, row, names)
+        if isinstance(role, Carried):
+            known = initials.setdefault((role.part, role.output), role.initial)
+            if known != role.initial:
+                reason = f"what {role.part} made before it starts as two values"
+                raise Mismatch(part, (0, typical), reason)
+        roles.append(role)
         columns.append(names)
     order = sorted(range(len(roles)), key=lambda k: _rank(roles[k]))
     values = [tuple(columns[k][i] for k in order) for i in range(count)]
     return [roles[k] for k in order], values
+
+
+def carried(grouped: Grouped, origin: Origin) -> int:
+    """How many values of the iteration before a part reads that its first iteration
+    may read in another order; none when it runs the same program."""
+    if len(grouped.fragments) == 1 or grouped.body_of[0] == grouped.body_of[1]:
+        return 0
+    tokens = [_token(1, name, origin) for name in grouped.fragments[1].inputs]
+    return sum(token[0] == "previous" for token in tokens)
 
 
 def _none_from_afar(part: str, tokens: Sequence[Sequence[Token]]) -> None:
@@ -131,20 +108,30 @@ def _rank(role: Role) -> int:
 
 
 def _names(part: str, slot: Slot, grouped: Grouped) -> list[str]:
-    """The value of a slot in every iteration; layers that ignore it get the others'."""
-    names: list[str | None] = []
-    for fragment, body in zip(grouped.fragments, grouped.body_of, strict=True):
-        position = slot.positions.get(body)
-        names.append(None if position is None else fragment.inputs[position])
-    given = {name for name in names if name is not None}
-    if None in names and len(given) > 1:
-        pair = (
-            names.index(None),
-            next(i for i, n in enumerate(names) if n is not None),
-        )
-        raise Mismatch(part, pair, f"only the second reads {slot.name}")
-    filler = given.pop() if len(given) == 1 else ""
-    return [filler if name is None else name for name in names]
+    """The value of a slot in every iteration; those that ignore it get another's.
+
+    That must not be one that the iteration reads otherwise: a program would have two
+    inputs of one name.
+    """
+    names: list[str] = []
+    given: dict[str, None] = {slot.name: None}
+    lacking: list[int] = []
+    for i, fragment in enumerate(grouped.fragments):
+        position = slot.positions.get(grouped.body_of[i])
+        names.append(slot.name if position is None else fragment.inputs[position])
+        if position is None:
+            lacking.append(i)
+        else:
+            given[names[i]] = None
+    for i in lacking:
+        inputs = grouped.fragments[i].inputs
+        near = (names[i - 1],) if i > 0 else ()
+        filler = next((n for n in (*near, *given) if n not in inputs), None)
+        if filler is None:
+            other = next(k for k in range(len(names)) if k not in lacking)
+            raise Mismatch(part, (i, other), f"only the second reads {slot.name}")
+        names[i] = filler
+    return names
 
 
 def _token(i: int, name: str, origin: Origin) -> Token:
@@ -194,12 +181,14 @@ def _match(
     grouped: Grouped,
     tokens: Sequence[Token],
     slots: list[Slot],
+    initials: Mapping[tuple[str, int], str],
     dependence: Dependence,
 ) -> None:
     """Find a program's inputs among the slots; outer values may make new ones.
 
     Inputs made by parts are told apart by their maker, the same outer value by its
-    name, and the remaining ones (this layer's cache, another mask) by type, in order.
+    name, this layer's cache by the list it is in, and the remaining ones (another mask)
+    by type, in order.
     """
     i = iterations[1]
     names = grouped.fragments[i].inputs
@@ -218,10 +207,19 @@ def _match(
 
     take(lambda slot, p, token: slot.token == token != OUTER)
     take(lambda slot, p, token: slot.token == token and slot.name == names[p])
-    take(lambda slot, p, token: slot.token == token and slot.type == types[p])
     if i == 0:
         # What later layers carry comes from outside here.
-        take(lambda slot, p, token: slot.type == types[p])
+        take(lambda slot, p, token: initials.get(_maker(slot.token)) == names[p])
+    take(
+        lambda slot, p, token: (
+            slot.token == token
+            and slot.type == types[p]
+            and _list_of(slot.name) == _list_of(names[p]) != ""
+        )
+    )
+    if i == 0:
+        take(lambda slot, p, token: slot.token != OUTER and slot.type == types[p])
+    take(lambda slot, p, token: slot.token == token and slot.type == types[p])
     lacking = [s for s in slots if body not in s.positions and s.token != OUTER]
     if slots and (lacking or any(token != OUTER for token in free.values())):
         wanted = (
@@ -233,6 +231,17 @@ def _match(
     for position, token in free.items():
         slot = Slot(token, names[position], types[position], {body: position})
         slots.append(slot)
+
+
+def _maker(token: Token) -> tuple[str, int]:
+    """Part and output of what a token stands for."""
+    return (token[1], int(token[2])) if token[0] == "previous" else ("", 0)
+
+
+def _list_of(name: str) -> str:
+    """Name of the list argument that an input is in, or nothing."""
+    before, _, index = name.rpartition(".")
+    return before if index.isdigit() else ""
 
 
 def _words(token: Token) -> str:

@@ -50,6 +50,7 @@ def split_axes(
     if found:
         return {}, _distinct(found)
     axes: dict[str, int] = {}
+    refused: set[str] = set()
     made_inside = {v for v, owner in fragments.maker.items() if owner in inner}
     for fragment in inner.values():
         for name in fragment.inputs:
@@ -61,9 +62,12 @@ def split_axes(
             if cuts and cuts[0] != 0:
                 # A slice of another axis is not contiguous: its strides would depend
                 # on the whole size, and a compiled part could not take it.
-                found.append(
-                    not_sliceable(split, name, f"it is dimension {cuts[0]} there")
-                )
+                # The tensors of a list are alike: one of them is enough.
+                series = name.rpartition(".")[0] or name
+                if series not in refused:
+                    reason = f"it is dimension {cuts[0]} there"
+                    found.append(not_sliceable(split, name, reason))
+                refused.add(series)
             elif cuts:
                 axes[name] = 0
     outside = fragments.by_owner.get(AFTER_OWNER)

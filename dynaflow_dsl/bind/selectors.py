@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, lru_cache
 
 from dynaflow_dsl.bind.dependence import Dependence
 from dynaflow_dsl.resolve.model import (
@@ -82,19 +82,29 @@ def _ancestors(path: str) -> tuple[str, ...]:
     return tuple(".".join(segments[:n]) for n in range(len(segments) + 1))
 
 
-def match_modules(modules: Modules, scope: str, pattern: tuple[str, ...]) -> list[str]:
+def match_modules(
+    modules: Modules, scope: str, pattern: tuple[str, ...]
+) -> tuple[str, ...]:
     """Paths of the modules that a pattern relative to `scope` matches."""
     base = scope.split(".") if scope else []
     if not any("*" in segment or "?" in segment for segment in pattern):
         path = ".".join((*base, *pattern))
-        return [path] if path in modules.known else []
+        return (path,) if path in modules.known else ()
+    return _matching(modules.paths, tuple(base), pattern)
+
+
+@lru_cache(maxsize=1024)
+def _matching(
+    paths: tuple[str, ...], base: tuple[str, ...], pattern: tuple[str, ...]
+) -> tuple[str, ...]:
+    """The slow way; a pattern from the root is asked for again in every iteration."""
     prefix = len(base)
     found = []
-    for path in modules.paths:
-        segments = path.split(".") if path else []
+    for path in paths:
+        segments = tuple(path.split(".")) if path else ()
         if segments[:prefix] == base and matches(pattern, segments[prefix:]):
             found.append(path)
-    return found
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +150,7 @@ def evaluate(selector: Selector, scope: Scope) -> frozenset[int]:
             return scope.rest
 
 
-def modules_of(selector: PathSelector, scope: Scope) -> list[str]:
+def modules_of(selector: PathSelector, scope: Scope) -> tuple[str, ...]:
     """Modules that a path selects in this iteration; none past the first or last."""
     match selector.anchor:
         case "root":
@@ -150,18 +160,16 @@ def modules_of(selector: PathSelector, scope: Scope) -> list[str]:
         case "prev" | "next":
             neighbour = scope.index + (1 if selector.anchor == "next" else -1)
             if not 0 <= neighbour < len(scope.iterations):
-                return []
+                return ()
             base = scope.iterations[neighbour]
     return match_modules(scope.modules, base, selector.pattern)
 
 
-def leaves(selector: Selector) -> list[PathSelector]:
-    """The paths inside a selector, left to right."""
+def leaves(selector: Selector) -> list[PathSelector | OwnSelector]:
+    """What names modules inside a selector, left to right."""
     match selector:
-        case PathSelector():
+        case PathSelector() | OwnSelector():
             return [selector]
-        case OwnSelector(operand):
-            return [operand]
         case UnionSelector(left, right) | DifferenceSelector(left, right):
             return leaves(left) + leaves(right)
         case PartSelector() | RestSelector():
