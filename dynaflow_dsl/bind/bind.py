@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from dynaflow_dsl.bind.convexity import program_order
 from dynaflow_dsl.bind.dependence import Dependence, analyse
-from dynaflow_dsl.bind.faults import foreign_write, layers_differ
+from dynaflow_dsl.bind.faults import foreign_write, handed_on, layers_differ
 from dynaflow_dsl.bind.fragments import Fragments, cut
 from dynaflow_dsl.bind.interface import bind_outside, bind_parts, check_results
 from dynaflow_dsl.bind.model import Binding, Iteration
@@ -46,6 +46,7 @@ def bind(schedule: Schedule, graph: Graph) -> Result[Binding]:
         return Result(None, (fault,))
     fragments = cut(graph, dependence, ownership)
     found = list(_foreign_writes(each, ownership, dependence, fragments))
+    found += _handed_on(each, dependence, fragments)
     axes: dict[str, int] = {}
     if schedule.split is not None:
         axes, refused = split_axes(schedule.split, graph, fragments, dependence)
@@ -132,3 +133,35 @@ def _foreign_writes(
                 yield foreign_write(
                     each, parts.get(owner.part), parts.get(maker.part), operation
                 )
+
+
+def _handed_on(
+    each: Each, dependence: Dependence, fragments: Fragments
+) -> Iterator[Diagnostic]:
+    """What a part gives away must be its own memory.
+
+    Views are copied into their readers; this is about operations that copy for some
+    sizes or strides and give their input's memory back for others (`reshape`).
+    """
+    parts = {part.name: part for part in each.parts}
+    seen: set[str] = set()
+    for owner, fragment in fragments.by_owner.items():
+        if owner.part not in parts or owner.part in seen:
+            continue
+        given = {
+            dependence.values[name].storage: name
+            for name in fragment.inputs
+            if dependence.values[name].storage not in dependence.input_of_storage
+        }
+        for number in fragment.numbers:
+            operation = dependence.operations[number]
+            if operation.view:
+                continue
+            for value in operation.results:
+                if (
+                    value is not None
+                    and value.name in fragments.read_outside
+                    and value.storage in given
+                ):
+                    seen.add(owner.part)
+                    yield handed_on(parts[owner.part], operation)

@@ -206,6 +206,20 @@ def layers_differ(
     )
 
 
+def handed_on(part: Part, operation: Operation) -> Diagnostic:
+    """A result that may be the memory of what the part read."""
+    return Diagnostic(
+        "DFS207",
+        f"part {part.name} may hand on memory that it was given",
+        Label(part.selector.span, f"gives away the result of {describe(operation)}"),
+        notes=(
+            "for some sizes that operation returns its input, which another part made",
+            *sources([operation]),
+        ),
+        helps=("move the operation into the part that reads its result",),
+    )
+
+
 def foreign_write(
     each: Each, writer: Part | None, maker: Part | None, operation: Operation
 ) -> Diagnostic:

@@ -186,10 +186,11 @@ def _outside(
     for number, operation in enumerate(dependence.operations):
         if number in result.owner or operation.view:
             continue
-        if number not in follows:
-            result.owner[number] = BEFORE_OWNER
-        elif number not in leads:
+        # What neither leads to a part nor follows one is made where it is read: after.
+        if number not in leads:
             result.owner[number] = AFTER_OWNER
+        elif number not in follows:
+            result.owner[number] = BEFORE_OWNER
         else:
             between.append(number)
     if not between:

@@ -291,3 +291,20 @@ def test_writes_that_stay_at_home() -> None:
     )
     # Both run on main, one after the other, and no part has seen the tensor.
     assert held(bound(TWO, graph(before)), "after") != []
+
+
+def test_a_result_that_may_be_what_the_part_was_given() -> None:
+    layer = """
+        a%i = relu(h%i) @ layers.%i.attn
+        r%i = ?reshape(a%i) @ layers.%i.mid
+        h%n = add.Tensor(r%i, a%i) @ layers.%i.mlp
+    """
+    text = f"input x\nh0 = relu(x) @ embed\n{repeat(layer, 2)}\nreturn h2"
+    parts = "attn = .attn\nmid = .mid\nmlp = .mlp"
+    found = fault(parts, graph(text))
+    assert found.code == "DFS207"
+    assert found.message == "part mid may hand on memory that it was given"
+    assert marked(found) == ".mid"
+    # With its maker, or with its reader, it never leaves a part as somebody's memory.
+    for fine in ("attn = .attn + .mid\nmlp = .mlp", "attn = .attn\nmlp = .mid + .mlp"):
+        assert attempt(fine, graph(text)).ok

@@ -108,8 +108,8 @@ def test_an_own_operation_without_neighbours_stays_outside() -> None:
     """
     text = two_layers(layer, head="input m", tail="return h2 own1")
     binding = bound("a = .x", graph(text))
-    assert held(binding, "before") == ["own0 own1"]
-    assert held(binding, "after") == []
+    assert held(binding, "before") == []
+    assert held(binding, "after") == ["own0 own1"]
 
 
 LAYER = """
@@ -128,9 +128,9 @@ def test_before_and_after_follow_from_data_and_not_from_position() -> None:
         return y
     """
     binding = bound(PARTS, graph(text))
-    assert held(binding, "before") == ["h0 late"]
-    assert held(binding, "after") == ["y"]
-    assert part(binding, "before").instances[0].outputs == ("h0", "late")
+    assert held(binding, "before") == ["h0"]
+    assert held(binding, "after") == ["late y"]
+    assert part(binding, "before").instances[0].outputs == ("h0",)
 
 
 def test_without_neighbours_nothing_runs_before_or_after() -> None:

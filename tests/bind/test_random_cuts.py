@@ -167,4 +167,4 @@ def test_random_cuts() -> None:
 
     every_cut()
     assert seen["bound"] > 60
-    assert seen.keys() == {"bound", *(f"DFS20{n}" for n in range(1, 7))}
+    assert seen.keys() == {"bound", *(f"DFS20{n}" for n in range(1, 8))}

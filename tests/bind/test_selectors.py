@@ -153,7 +153,7 @@ def test_rest_can_be_changed() -> None:
     model = graph(f"input x h0\n{repeat(text, 2)}\nreturn h2")
     binding = bound("a = .attn\nb = rest - .norm", model)
     assert held(binding, "b") == ["h1", "h2"]
-    assert held(binding, "before") == ["n0 n1"]
+    assert held(binding, "after") == ["n0 n1"]
 
 
 def test_a_part_can_be_named_in_another() -> None:
