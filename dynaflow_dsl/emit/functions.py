@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from dynaflow_dsl.bind.model import Body
 from dynaflow_dsl.emit.layout import (
     Bracket,
     Expression,
+    assigned,
     call,
     docstring,
     lay_out,
@@ -25,9 +25,8 @@ from dynaflow_dsl.graph.model import (
     Size,
     TensorType,
 )
-from dynaflow_dsl.plan.names import RESERVED, identifier, role_name
+from dynaflow_dsl.plan.names import BUILTINS, RESERVED, identifier, role_name
 
-BUILTINS = frozenset(dir(builtins))
 END_OF_SLICE = 2**63 - 1
 
 
@@ -154,10 +153,10 @@ def _statement(
         else:
             arguments.append(f"{key}={argument}")
     expression = call(_operator(operation.operator), arguments)
-    return lay_out(_targets(operation, writer, last_of_line), expression, "", 4)
+    return assigned(_targets(operation, writer, last_of_line), expression, 4)
 
 
-def _targets(operation: Operation, writer: _Writer, last_of_line: bool) -> str:
+def _targets(operation: Operation, writer: _Writer, last_of_line: bool) -> list[str]:
     wanted = identifier(role_name(operation, last_of_line=last_of_line))
     names = []
     for k, value in enumerate(operation.results):
@@ -168,11 +167,9 @@ def _targets(operation: Operation, writer: _Writer, last_of_line: bool) -> str:
         name = writer.local(f"{wanted}_{k}" if one_of_many else wanted)
         writer.expressions[value.name] = name
         names.append(name)
-    if not names or all(name == "_" for name in names):
-        return ""
-    if operation.multiple:
-        return f"({names[0]},) = " if len(names) == 1 else f"{', '.join(names)} = "
-    return f"{names[0]} = "
+    if all(name == "_" for name in names):
+        return []
+    return [f"({names[0]},)"] if operation.multiple and len(names) == 1 else names
 
 
 def _operator(operator: str) -> str:
@@ -211,7 +208,8 @@ def _number(value: float) -> str:
         return 'float("nan")'
     if math.isinf(value):
         return 'float("inf")' if value > 0 else '-float("inf")'
-    return repr(value)
+    # The formatter takes the sign out of 1e+22.
+    return repr(value).replace("e+", "e")
 
 
 def _preamble(body: Body, writer: _Writer, statements: Sequence[str]) -> list[str]:

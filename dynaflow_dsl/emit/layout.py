@@ -6,8 +6,10 @@ expression that may have to be broken over lines.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import dedent
 from typing import TypeAlias
 
 WIDTH = 88
@@ -68,8 +70,13 @@ def lay_out(
     """Lines of `prefix` + expression + `suffix` at an indentation, broken if long."""
     margin = " " * indent
     line = f"{margin}{prefix}{flat(expression)}{suffix}"
-    if len(line) <= WIDTH or isinstance(expression, str) or not expression.items:
+    if len(line) <= WIDTH or isinstance(expression, str):
         return [line]
+    if not expression.items:
+        inside = f"{margin}{' ' * STEP}{flat(expression)}"
+        if not prefix.endswith("= ") or len(inside) > WIDTH:
+            return [line]
+        return [f"{margin}{prefix}(", inside, f"{margin}){suffix}"]
     opening = f"{margin}{prefix}{expression.head}{expression.opening}"
     closing = f"{margin}{expression.closing}{suffix}"
     if expression.is_call:
@@ -83,13 +90,52 @@ def lay_out(
     return [*lines, closing]
 
 
+def assigned(
+    targets: Sequence[str], expression: Expression, indent: int = 0
+) -> list[str]:
+    """Lines of `a, b = expression`; without targets the expression alone.
+
+    Several targets go one per line when not even the expression's first line fits
+    behind them.
+    """
+    prefix = f"{', '.join(targets)} = " if targets else ""
+    match expression:
+        case Bracket(head, opening, items) if items:
+            first = f"{prefix}{head}{opening}"
+        case _:
+            first = f"{prefix}{flat(expression)}"
+    if len(targets) < 2 or indent + len(first) <= WIDTH:
+        return lay_out(prefix, expression, "", indent)
+    margin = " " * indent
+    return [
+        f"{margin}(",
+        *(f"{margin}{' ' * STEP}{target}," for target in targets),
+        *lay_out(") = ", expression, "", indent),
+    ]
+
+
+def deleted(names: Sequence[str], indent: int) -> list[str]:
+    """`del` statements, as many as it takes to keep to the width."""
+    margin = " " * indent
+    lines: list[str] = []
+    for name in names:
+        if lines and len(lines[-1]) + 2 + len(name) <= WIDTH:
+            lines[-1] += f", {name}"
+        else:
+            lines.append(f"{margin}del {name}")
+    return lines
+
+
 def commented(line: str, comment: str) -> list[str]:
     """A statement with a comment behind it, or above it when it would be too long."""
-    if not comment:
-        return [line]
     joined = f"{line}  # {comment}"
     if len(joined) <= WIDTH:
         return [joined]
+    return [*comment_above(line, comment), line]
+
+
+def comment_above(line: str, comment: str) -> list[str]:
+    """Comment lines as far in as the statement below them."""
     margin = line[: len(line) - len(line.lstrip())]
     words, lines, current = comment.split(), [], f"{margin}#"
     for word in words:
@@ -97,17 +143,25 @@ def commented(line: str, comment: str) -> list[str]:
             lines.append(current)
             current = f"{margin}#"
         current += f" {word}"
-    return [*lines, current, line]
+    return [*lines, current]
 
 
 def docstring(paragraphs: Sequence[str], indent: int) -> list[str]:
-    """A docstring; its text cannot end the string early."""
+    """A docstring; its text cannot end the string early.
+
+    As the formatter has it, the lines below the first keep only what they are indented
+    among each other.
+    """
     margin = " " * indent
-    text = [_escape(line.rstrip()) for p in paragraphs for line in p.split("\n")]
-    if len(text) == 1:
-        return [f'{margin}"""{_ending(text[0])}"""']
-    body = [f"{margin}{line}" if line else "" for line in text[1:]]
-    return [f'{margin}"""{text[0]}', *body, f'{margin}"""']
+    whole = "\n".join(paragraphs).expandtabs().strip()
+    first, *rest = (_escape(line.rstrip()) for line in whole.split("\n"))
+    if first.startswith('"'):
+        first = f" {first}"
+    if not rest:
+        return [f'{margin}"""{_ending(first)}"""']
+    body = dedent("\n".join(rest)).split("\n")
+    lines = [f"{margin}{line}" if line else "" for line in body]
+    return [f'{margin}"""{first}', *lines, f'{margin}"""']
 
 
 def _escape(line: str) -> str:
@@ -119,11 +173,11 @@ def _ending(line: str) -> str:
 
 
 def string(text: str) -> str:
-    """A string literal in double quotes, as the formatter writes it."""
-    quoted = repr(text)
-    if quoted.startswith('"'):
-        return quoted
-    inner = quoted[1:-1]
-    if '"' in inner:
-        return quoted if "'" not in text else repr(text)
+    """A string literal in double quotes unless single ones save escapes."""
+    # With a double quote in it, `repr` writes single quotes around the text.
+    inner = repr(f'{text}"')[1:-2]
+    if text.count('"') > text.count("'"):
+        return f"'{inner}'"
+    swapped = {"\\'": "'", '"': '\\"'}
+    inner = re.sub(r'\\.|"', lambda found: swapped.get(found[0], found[0]), inner)
     return f'"{inner}"'

@@ -16,7 +16,7 @@ MARK = "\x00"
 
 
 def unmark(text: str) -> tuple[str, dict[int, int]]:
-    """The text without marks, and the number that each line (from one) was marked by."""
+    """The text without marks, and the number that each marked line (from one) had."""
     lines, found = [], {}
     for number, line in enumerate(text.split("\n"), start=1):
         body, mark, origin = line.partition(MARK)

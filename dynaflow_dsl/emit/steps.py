@@ -9,11 +9,14 @@ from dynaflow_dsl.emit.layout import (
     WIDTH,
     Bracket,
     Expression,
+    assigned,
     call,
+    comment_above,
     commented,
+    deleted,
     lay_out,
-    listed,
 )
+from dynaflow_dsl.emit.phrases import merged, which_option, why_waited
 from dynaflow_dsl.plan.model import (
     Block,
     Call,
@@ -34,10 +37,10 @@ from dynaflow_dsl.plan.model import (
     Variable,
     Wait,
 )
+from dynaflow_dsl.plan.names import Words
 from dynaflow_dsl.source import Span
 
 INDENT = 8
-SHOWN_READS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +58,15 @@ class StepWriter:
     """What the text of one method depends on besides its statements.
 
     `attributes` maps parts to the executor's attributes. `streams` are those of this
-    program; with a single one everything runs where it is called. `index` is the name
-    of a piece, None where nothing is cut.
+    program; with a single one everything runs where it is called. `words` spells what
+    the schedule and the model name. `split` tells whether anything is cut.
     """
 
     plan: Plan
     attributes: Mapping[str, str]
     streams: tuple[str, ...]
-    index: str | None
+    words: Words
+    split: bool
 
     @property
     def on_streams(self) -> bool:
@@ -72,7 +76,7 @@ class StepWriter:
     @property
     def in_windows(self) -> bool:
         """Whether the text repeats the schedule's windows; `sequential` has none."""
-        return self.on_streams or self.index is not None
+        return self.on_streams or self.split
 
     def program(self, program: Program) -> Iterator[Line]:
         """All lines of a method's body."""
@@ -105,12 +109,13 @@ class StepWriter:
     def _opening(self, program: Program) -> Iterator[Line]:
         margin = " " * INDENT
         if self.on_streams:
-            yield Line(f"{margin}{', '.join(self.streams)} = self.streams")
-        if self.index is not None:
+            names = list(map(self._stream, self.streams))
+            yield from map(Line, assigned(names, "self.streams", INDENT))
+        if self.split:
             pieces = self.plan.binding.schedule.pieces
-            names = ", ".join(f"{self.index}_{k}" for k in range(pieces))
-            size = self._split_size()
-            yield Line(f"{margin}{names} = self.split.slices({size})")
+            names = list(map(self.words.piece, range(pieces)))
+            cut = call("self.split.slices", [self._split_size()])
+            yield from map(Line, assigned(names, cut, INDENT))
         if any(isinstance(s, Hold) for b in _blocks(program) for s in b.statements):
             yield Line(f"{margin}held = []")
 
@@ -124,7 +129,7 @@ class StepWriter:
                 continue
             for axis, size in enumerate(item.value.type.shape):
                 if size.dimensions == (split.dimension,) and size.factor == 1:
-                    candidates.append(f"{_input_name(item.name)}.shape[{axis}]")
+                    candidates.append(f"{self._input(item.name)}.shape[{axis}]")
         return candidates[0]
 
     def _block(self, block: Block, where: str, indent: int) -> Iterator[Line]:
@@ -150,34 +155,29 @@ class StepWriter:
         match statement:
             case Call():
                 yield from self._call(statement, indent)
-            case Record(event, stream):
-                yield Line(f"{margin}{event} = {stream}.record()")
+            case Record(event, stream, first):
+                done = call(f"{self._stream(stream)}.record", [])
+                lines = lay_out(f"{event} = ", done, "", indent)
+                if first:
+                    each = self.plan.binding.schedule.each.name
+                    why = f"the first {each} follows no {first}"
+                    lines = [*comment_above(lines[0], why), *lines]
+                yield from map(Line, lines)
             case Wait(stream, event):
-                line = f"{margin}{stream}.wait({event})"
-                yield from map(Line, commented(line, _why(statement, following)))
+                wait = call(f"{self._stream(stream)}.wait", [event])
+                yield from _explained(wait, why_waited(statement, following), indent)
             case Slices(targets, base):
                 yield from self._slices(targets, base, margin)
             case Merge(target, pieces, axis):
-                arguments: list[Expression] = [listed(pieces)]
-                if axis:
-                    arguments.append(str(axis))
-                yield from self._on_main(
-                    lay_out(
-                        f"{target} = ", call("torch.cat", arguments), "", indent + 4
-                    ),
-                    indent,
-                )
+                joined = merged(pieces, axis)
+                lines = lay_out(f"{target} = ", joined, "", indent + 4)
+                yield from self._on_main(lines, indent)
             case Free(variables):
-                yield Line(f"{margin}del {', '.join(variables)}")
+                yield from map(Line, deleted(variables, indent))
             case Hold(variables):
                 for name in variables:
-                    yield from map(
-                        Line,
-                        commented(
-                            f"{margin}held.append({name})",
-                            "no stream waits for its last reader before the join",
-                        ),
-                    )
+                    why = "no stream waits for its last reader before the join"
+                    yield from _explained(call("held.append", [name]), why, indent)
             case Join():
                 others = " and ".join(self.streams[1:])
                 line = f"{margin}self.streams.join()"
@@ -185,6 +185,14 @@ class StepWriter:
                 yield from map(Line, commented(line, why))
             case Return(operands):
                 yield from self._return(operands, indent)
+
+    def _stream(self, name: str) -> str:
+        return self.words.streams[name]
+
+    def _input(self, name: str) -> str:
+        head, _, tail = name.rpartition(".")
+        known = self.words.arguments
+        return f"{known[head]}[{tail}]" if head in known else known[name]
 
     def _on_main(self, lines: Sequence[str], indent: int) -> Iterator[Line]:
         if self.on_streams:
@@ -198,11 +206,10 @@ class StepWriter:
         arguments += [self._operand(operand) for operand in step.operands]
         inner = indent
         if self.on_streams:
-            yield Line(f"{' ' * indent}with {step.stream}:")
+            yield Line(f"{' ' * indent}with {self._stream(step.stream)}:")
             inner += 4
         head = f"self.{self.attributes[step.part]}"
-        target = f"{', '.join(step.results)} = " if step.results else ""
-        for text in lay_out(target, call(head, arguments), "", inner):
+        for text in assigned(step.results, call(head, arguments), inner):
             yield Line(text, step.label, str(step.layer), step.span)
 
     def _operand(self, operand: Operand) -> str:
@@ -211,13 +218,20 @@ class StepWriter:
                 return name
             case InputOperand(name, layer, item, piece):
                 index = layer if layer is not None else item
-                text = name if index is None else f"{name}[{_index(index)}]"
-                return text if piece is None else f"{text}[{self.index}_{piece}]"
+                text = self.words.arguments[name]
+                text = text if index is None else f"{text}[{_index(index)}]"
+                return text if piece is None else f"{text}[{self.words.piece(piece)}]"
+            case Choice(options, table, layer) if not layer.in_loop:
+                return self._operand(options[table[layer.offset]])
+            case Choice(options, table, layer) if tensors := _of_one_list(options):
+                # The index is chosen, not the tensor.
+                name, items, piece = tensors
+                chosen = which_option([items[number] for number in table], layer)
+                text = f"{self.words.arguments[name]}[{chosen}]"
+                return text if piece is None else f"{text}[{self.words.piece(piece)}]"
             case Choice(options, table, layer):
-                # A tuple of numbers is a constant: no call builds it.
                 listed_options = ", ".join(map(self._operand, options))
-                numbers = ", ".join(map(str, table))
-                return f"({listed_options})[({numbers})[{_index(layer)}]]"
+                return f"({listed_options})[{which_option(table, layer)}]"
 
     def _slices(
         self, targets: Sequence[str], base: Operand, margin: str
@@ -227,7 +241,7 @@ class StepWriter:
             if targets[0] != whole:
                 yield Line(f"{margin}{targets[0]} = {whole}")
             return
-        pieces = [f"{whole}[{self.index}_{k}]" for k in range(len(targets))]
+        pieces = [f"{whole}[{self.words.piece(k)}]" for k in range(len(targets))]
         line = f"{margin}{', '.join(targets)} = {', '.join(pieces)}"
         if len(line) <= WIDTH:
             yield Line(line)
@@ -245,30 +259,32 @@ class StepWriter:
             yield from map(Line, lay_out("return ", bracket, "", indent))
 
 
+def _of_one_list(
+    options: Sequence[Operand],
+) -> tuple[str, list[int], int | None] | None:
+    """Name, indices and piece, where all options are tensors of one list argument."""
+    items: list[int] = []
+    lists: set[tuple[str, int | None]] = set()
+    for option in options:
+        if not isinstance(option, InputOperand) or option.item is None:
+            return None
+        items.append(option.item)
+        lists.add((option.name, option.piece))
+    (name, piece), *others = lists
+    return None if others else (name, items, piece)
+
+
 def _blocks(program: Program) -> Iterator[Block]:
     yield from (*program.first, *program.loop, *program.last)
 
 
+def _explained(expression: Bracket, why: str, indent: int) -> Iterator[Line]:
+    lines = lay_out("", expression, "", indent)
+    if len(lines) == 1:
+        yield from map(Line, commented(lines[0], why))
+    else:
+        yield from map(Line, (*comment_above(lines[0], why), *lines))
+
+
 def _index(index: Layer | int) -> str:
     return str(index)
-
-
-def _input_name(name: str) -> str:
-    head, _, tail = name.rpartition(".")
-    return f"{head}[{tail}]" if head else name
-
-
-def _why(wait: Wait, following: Statement | None) -> str:
-    """Why a wait is there, and what it makes safe to free."""
-    if not wait.reads:
-        why = f"{wait.label} must follow it"
-    else:
-        shown = list(wait.reads[:SHOWN_READS])
-        more = len(wait.reads) - len(shown)
-        names = ", ".join(shown) + (f" and {more} more" if more else "")
-        why = f"{wait.label} reads {names}"
-    if isinstance(following, Free):
-        freed = ", ".join(following.variables)
-        was = "was" if len(following.variables) == 1 else "were"
-        why = f"{why}; {freed} {was} last read before it"
-    return why

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
 from dynaflow_dsl.bind.model import AFTER, BEFORE
-from dynaflow_dsl.plan.clocks import Moment, Run, Signal, Waits
-from dynaflow_dsl.plan.dependences import Need, bound
-from dynaflow_dsl.plan.lifetimes import Frees, Place, Uses
+from dynaflow_dsl.plan.clocks import START, Moment, Signal
+from dynaflow_dsl.plan.dependences import bound
+from dynaflow_dsl.plan.draft import Draft, results, results_of
+from dynaflow_dsl.plan.lifetimes import Place
 from dynaflow_dsl.plan.model import (
     Block,
     Call,
     Free,
     Hold,
-    InputOperand,
     Join,
     Layer,
     Merge,
@@ -28,92 +27,26 @@ from dynaflow_dsl.plan.model import (
     Variable,
     Wait,
 )
-from dynaflow_dsl.plan.names import piece_name
+from dynaflow_dsl.plan.names import BEFORE_DONE, piece_label, piece_name
+from dynaflow_dsl.plan.names import START as START_EVENT
 from dynaflow_dsl.plan.operands import (
     VariableTable,
     after_operand,
     input_operand,
     operand,
+    stream_of,
 )
-from dynaflow_dsl.plan.timeline import Event, Site, Timeline
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """Everything known about one program before it is written out."""
-
-    table: VariableTable
-    timeline: Timeline
-    needs: Sequence[Sequence[Need]]
-    run: Run
-    waits: Waits
-    frees: Frees
-    iterations: int
-
-    @property
-    def pieces(self) -> int:
-        """Number of pieces of the split."""
-        return self.table.pieces
-
-
-def results_of(site: Site, table: VariableTable) -> tuple[str, ...]:
-    """Variables that a site's call binds."""
-    if site.merge:
-        return tuple(dict.fromkeys(table.merged.values()))
-    if site.part in (BEFORE, AFTER):
-        part = table.binding.before if site.part == BEFORE else table.binding.after
-        if part is None:
-            return ()
-        return tuple(table.whole[value] for value in part.bodies[0].outputs)
-    count = len(bound(site.part, table.binding).bodies[0].outputs)
-    return tuple(table.output(site.part, k, site.piece) for k in range(count))
-
-
-def uses_of(
-    events: Sequence[Event], needs: Sequence[Sequence[Need]], draft_table: VariableTable
-) -> Uses:
-    """Which storages every event makes and reads, by the name that holds them."""
-    table = draft_table
-    base: dict[str, str] = {}
-    for value, name in table.sliced.items():
-        if value in table.whole:
-            for piece in range(table.pieces):
-                base[piece_name(name, piece, table.pieces)] = table.whole[value]
-    for name, value in table.aliases.items():
-        if value in table.whole:
-            for piece in range(table.pieces):
-                base[piece_name(name, piece, table.pieces)] = table.whole[value]
-    writes, reads = [], []
-    bound_names = set(base) | {
-        piece_name(name, piece, table.pieces)
-        for name in (*table.sliced.values(), *table.aliases)
-        for piece in range(table.pieces)
-    }
-    for n, event in enumerate(events):
-        reads.append(
-            tuple(
-                dict.fromkeys(
-                    base.get(need.variable, need.variable) for need in needs[n]
-                )
-            )
-        )
-        made = results_of(event.site, table)
-        for name in made:
-            base.pop(name, None)
-        writes.append(made)
-        if event.site.section in ("before", "first"):
-            bound_names.update(made)
-    return Uses(tuple(writes), tuple(reads), frozenset(bound_names))
+from dynaflow_dsl.plan.timeline import Site
 
 
 def write_out(draft: Draft) -> Program:
     """The blocks of a program."""
-    recorded = _recorded(draft)
+    recorded, awaited_early = _recorded(draft)
     timeline = draft.timeline
     last_layer = Layer(draft.iterations - 1)
     return Program(
         (
-            _before(draft, recorded),
+            _before(draft, recorded, awaited_early),
             *_windows(timeline.first, Layer(0), draft, recorded),
         ),
         tuple(_windows(timeline.loop, Layer(0, in_loop=True), draft, recorded)),
@@ -125,13 +58,19 @@ def write_out(draft: Draft) -> Program:
     )
 
 
-def _recorded(draft: Draft) -> frozenset[Site]:
-    """Sites whose events somebody waits for."""
+def _recorded(draft: Draft) -> tuple[frozenset[Site], tuple[Signal, ...]]:
+    """Sites whose events somebody waits for, and events that are awaited before their
+    first record: a loop's first pass waits for what the pass before it would do."""
     latest: dict[Signal, Site] = {}
     found: set[Site] = set()
+    early: dict[Signal, None] = {}
 
     def wait(moment: Moment) -> None:
-        found.update(latest[s] for s in draft.waits.get(moment, ()) if s in latest)
+        for signal in draft.waits.get(moment, ()):
+            if signal in latest:
+                found.add(latest[signal])
+            else:
+                early[signal] = None
 
     for event in draft.run.events:
         site = event.site
@@ -140,17 +79,19 @@ def _recorded(draft: Draft) -> frozenset[Site]:
         if site.part == BEFORE:
             for stream in draft.run.streams:
                 wait(Moment(None, stream))
-    return frozenset(found)
+    return frozenset(found), tuple(early)
 
 
 def event_name(signal: Signal, draft_table: VariableTable) -> str:
     """The Python variable of an event."""
     if signal.part == BEFORE:
-        return "before_done" if draft_table.binding.before is not None else "start"
+        return BEFORE_DONE if draft_table.binding.before is not None else START_EVENT
     return f"{piece_name(signal.part, signal.piece, draft_table.pieces)}_done"
 
 
-def _before(draft: Draft, recorded: frozenset[Site]) -> Block:
+def _before(
+    draft: Draft, recorded: frozenset[Site], awaited_early: Sequence[Signal]
+) -> Block:
     table, site = draft.table, draft.timeline.before
     statements: list[Statement] = []
     part = table.binding.before
@@ -168,7 +109,11 @@ def _before(draft: Draft, recorded: frozenset[Site]) -> Block:
             )
         )
     if site in recorded:
-        statements.append(Record(event_name(Signal(BEFORE, 0), table), "main"))
+        statements.append(Record(event_name(START, table), "main"))
+    for signal in awaited_early:
+        label = piece_label(signal.part, signal.piece, table.pieces)
+        statements.append(Record(event_name(signal, table), "main", label))
+    statements += _ends(draft, Place(site, "done"))
     for value, name in table.sliced.items():
         statements.append(_slices(value, name, table))
     for name, value in table.aliases.items():
@@ -269,8 +214,11 @@ def _after(draft: Draft) -> Block:
         for (part, k), target in table.merged.items():
             value = bound(part, binding).instances[-1].outputs[k]
             pieces = tuple(table.output(part, k, j) for j in range(table.pieces))
-            if value in binding.axes:
+            if value in binding.axes and len(pieces) > 1:
                 statements.append(Merge(target, pieces, binding.axes[value]))
+            elif value in binding.results and stream_of(part, binding) != "main":
+                # What is returned is made on main: a copy of what another stream made.
+                statements.append(Merge(target, pieces[:1], 0))
             else:
                 statements.append(Slices((target,), Variable(pieces[0])))
         statements += _ends(draft, Place(timeline.merge, "done"))
@@ -290,22 +238,5 @@ def _after(draft: Draft) -> Block:
         )
     if len(draft.run.streams) > 1:
         statements.append(Join())
-    statements.append(Return(tuple(_result(value, table) for value in binding.results)))
+    statements.append(Return(results(table)))
     return Block(AFTER, tuple(statements))
-
-
-def _result(value: str, table: VariableTable) -> Operand:
-    if value in table.inputs:
-        return input_operand(table.inputs[value])
-    if value in table.whole:
-        return Variable(table.whole[value])
-    for part in table.binding.parts:
-        outputs = part.instances[-1].outputs
-        if value in outputs:
-            key = (part.name, outputs.index(value))
-            merged = table.pieces > 1
-            return Variable(table.merged[key] if merged else table.outputs[key])
-    raise AssertionError(f"no part makes the result {value}")
-
-
-__all__ = ["Draft", "InputOperand", "results_of", "uses_of", "write_out"]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dynaflow_dsl.bind.model import BEFORE
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.plan.clocks import Run
 from dynaflow_dsl.plan.dependences import BEFORE_STEP, Need, Step, step_of
 from dynaflow_dsl.plan.timeline import Event, Site
+
+SAME_MEMORY = "touches the same memory, and one of the two writes it"
 
 
 def issue_order(
@@ -45,29 +48,31 @@ def _same_window(left: Site, right: Site) -> bool:
 
 
 def _issued_before(site: Site, made_at: Site, need: Need) -> Diagnostic:
-    reads = f"reads {need.variable}" if need.variable else "touches the same memory"
+    variable = need.variable
+    help_ = f"put {site.label} after {made_at.label}"
+    if not site.previous:
+        help_ += f", or write prev.{site.label} to run it one iteration later"
     return Diagnostic(
         "DFS301",
-        f"{site.label} is issued before {made_at.label}, which it "
-        + ("reads" if need.variable else "must follow"),
-        Label(site.span, reads),
-        (Label(made_at.span, "produced only here"),),
-        helps=(
-            f"put {site.label} after {made_at.label}, or write prev.{site.part} to run "
-            "it one iteration later",
-        ),
+        f"{site.label} is issued before {made_at.label}, which it " + _reads(variable),
+        Label(site.span, f"reads {variable}" if variable else SAME_MEMORY),
+        (Label(made_at.span, "produced only here" if variable else "runs first"),),
+        helps=(help_,),
     )
 
 
 def cannot_overlap(reader: Site, maker: Site, variable: str) -> Diagnostic:
     """DFS302, when one step of a window reads the other."""
-    what = f"reads {variable}" if variable else "touches the memory that it writes"
+    help_ = f"put {reader.label} into a later window"
+    if not reader.previous:
+        help_ += ", or 'prev.' before it"
+    made = f"produces what {reader.label} reads"
     return Diagnostic(
         "DFS302",
         f"{reader.label} cannot overlap {maker.label}: it {_reads(variable)} it",
-        Label(reader.span, what),
-        (Label(maker.span, f"produces what {reader.label} reads"),),
-        helps=(f"put {reader.label} into a later window, or 'prev.' before it",),
+        Label(reader.span, f"reads {variable}" if variable else SAME_MEMORY),
+        (Label(maker.span, made if variable else "runs first"),),
+        helps=(help_,),
     )
 
 
@@ -91,7 +96,7 @@ def overwritten(
             if maker is None or current is None or current == maker:
                 continue
             site, thief = event.site, events[current].site
-            if thief.part != events[maker].site.part:
+            if site.section == "after" or thief.part == BEFORE:
                 continue
             found.setdefault(
                 (site.span.start, thief.span.start),

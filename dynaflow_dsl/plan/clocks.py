@@ -8,7 +8,7 @@ is irredundant: without any one of its waits some dependence of some iteration b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dynaflow_dsl.bind.model import BEFORE
@@ -25,6 +25,9 @@ class Signal(NamedTuple):
     piece: int
 
 
+START = Signal(BEFORE_STEP.part, BEFORE_STEP.piece)
+
+
 class Moment(NamedTuple):
     """Where a wait stands: just before a site, or on a stream at the fork."""
 
@@ -39,17 +42,18 @@ class Run:
     `start[n]` is the clock of event n's stream once its waits are over, `end[n]` after
     the event itself; `of_stream[n]` are all streams' clocks when event n has been
     issued, `ready[n]` the same between its waits and itself. `time[n]` is event n's own
-    count.
+    count, `signals` what each event variable stands for at the end.
     """
 
     events: tuple[Event, ...]
     streams: tuple[str, ...]
-    start: tuple[Clock, ...]
-    end: tuple[Clock, ...]
-    ready: tuple[Mapping[str, Clock], ...]
-    of_stream: tuple[Mapping[str, Clock], ...]
-    time: tuple[int, ...]
-    number: Mapping[Step, int]
+    start: list[Clock]
+    end: list[Clock]
+    ready: list[dict[str, Clock]]
+    of_stream: list[dict[str, Clock]]
+    time: list[int]
+    number: dict[Step, int]
+    signals: dict[Signal, Clock] = field(default_factory=dict)
 
     def happens_before(self, earlier: int, later: int) -> bool:
         """Whether event `earlier` has surely finished when `later` starts."""
@@ -62,46 +66,43 @@ Waits = Mapping[Moment, tuple[Signal, ...]]
 
 def simulate(events: Sequence[Event], streams: tuple[str, ...], waits: Waits) -> Run:
     """Run the events in order with these waits."""
-    index = {name: k for k, name in enumerate(streams)}
-    clock: dict[str, Clock] = {name: (0,) * len(streams) for name in streams}
-    signals: dict[Signal, Clock] = {}
-    start, end, times = [], [], []
-    ready: list[Mapping[str, Clock]] = []
-    after: list[Mapping[str, Clock]] = []
-    number: dict[Step, int] = {}
+    run = Run(tuple(events), streams, [], [], [], [], [], {})
+    _extend(run, len(events), waits)
+    return run
+
+
+def _extend(run: Run, count: int, waits: Waits) -> None:
+    """Go on with a run until `count` of its events are issued."""
+    issued = len(run.time)
+    clock = (
+        dict(run.of_stream[-1])
+        if issued
+        else {name: (0,) * len(run.streams) for name in run.streams}
+    )
 
     def wait(stream: str, wanted: tuple[Signal, ...]) -> None:
         for signal in wanted:
-            # A wait for an event that was never recorded returns at once.
-            if (known := signals.get(signal)) is not None:
-                clock[stream] = _join(clock[stream], known)
+            # Until its step has run, an event stands for the start of the plan.
+            known = run.signals.get(signal) or run.signals[START]
+            clock[stream] = _join(clock[stream], known)
 
-    for n, event in enumerate(events):
+    for n in range(issued, count):
+        event = run.events[n]
         stream = event.site.stream
         wait(stream, waits.get(Moment(event.site, stream), ()))
-        start.append(clock[stream])
-        ready.append(dict(clock))
-        k = index[stream]
+        run.start.append(clock[stream])
+        run.ready.append(dict(clock))
+        k = run.streams.index(stream)
         now = clock[stream][k] + 1
         clock[stream] = (*clock[stream][:k], now, *clock[stream][k + 1 :])
-        end.append(clock[stream])
-        times.append(now)
-        signals[Signal(event.site.part, event.site.piece)] = clock[stream]
-        number.setdefault(step_of(event), n)
+        run.end.append(clock[stream])
+        run.time.append(now)
+        run.signals[Signal(event.site.part, event.site.piece)] = clock[stream]
+        run.number.setdefault(step_of(event), n)
         if event.site.part == BEFORE:
-            for name in streams:
+            for name in run.streams:
                 wait(name, waits.get(Moment(None, name), ()))
-        after.append(dict(clock))
-    return Run(
-        tuple(events),
-        streams,
-        tuple(start),
-        tuple(end),
-        tuple(ready),
-        tuple(after),
-        tuple(times),
-        number,
-    )
+        run.of_stream.append(dict(clock))
 
 
 def _join(left: Clock, right: Clock) -> Clock:
@@ -118,9 +119,11 @@ def find_waits(
     """
     waits = _fork(events, streams)
     number: dict[Step, int] = {}
-    for n, event in enumerate(events):
+    everything = tuple(events)
+    run = Run(everything, streams, [], [], [], [], [], {})
+    for n, event in enumerate(everything):
         number.setdefault(step_of(event), n)
-        run = simulate(events[: n + 1], streams, waits)
+        _extend(run, n + 1, waits)
         missing = [
             need.step
             for need in needs[n]
@@ -131,11 +134,14 @@ def find_waits(
         missing.sort(key=lambda step: number[step], reverse=True)
         moment = Moment(event.site, event.site.stream)
         known = run.start[n]
+        # A wait in the loop holds for the passes before, too: what follows starts over.
+        started = run
+        run = Run(everything, streams, [], [], [], [], [], {})
         for step in dict.fromkeys(missing):
             position = number[step]
             stream = streams.index(events[position].site.stream)
-            if known[stream] < run.time[position]:
-                known = _join(known, run.end[position])
+            if known[stream] < started.time[position]:
+                known = _join(known, started.end[position])
                 signal = Signal(step.part, step.piece)
                 waits = {**waits, moment: (*waits.get(moment, ()), signal)}
     return _without_redundant(events, streams, needs, waits)
@@ -147,7 +153,7 @@ def _fork(events: Sequence[Event], streams: tuple[str, ...]) -> Waits:
     for event in events:
         first.setdefault(event.site.stream, event.site)
     return {
-        Moment(None, name): (Signal(BEFORE_STEP.part, 0),)
+        Moment(None, name): (START,)
         for name in streams
         if name != "main" and name in first and first[name].section == "loop"
     }

@@ -86,7 +86,7 @@ def place_frees(run: Run, uses: Uses, outer: frozenset[str]) -> Frees:
     frees = Frees()
     sites = list(dict.fromkeys(e.site for e in run.events if e.site.section == "loop"))
     passes = _passes(run.events, sites)
-    settled: set[int] = set()
+    settled: set[Tensor] = set()
     made_by: dict[tuple[Site, str], list[Tensor]] = defaultdict(list)
     everything = tensors(uses)
     for tensor in everything:
@@ -100,7 +100,7 @@ def place_frees(run: Run, uses: Uses, outer: frozenset[str]) -> Frees:
                 site, name, [*entering, *group], run, uses, passes, sites, frees
             )
     for tensor in everything:
-        if tensor.made not in settled and tensor.variable not in outer:
+        if tensor not in settled and tensor.variable not in outer:
             _place_outside(tensor, run, frees)
     return frees
 
@@ -140,7 +140,7 @@ def _place_in_loop(
     passes: list[dict[Site, int]],
     sites: list[Site],
     frees: Frees,
-) -> set[int]:
+) -> set[Tensor]:
     """One place in the loop's body that is safe in every pass; what it takes care of.
 
     `chain` are the tensors that bear the name one after another: the one that enters
@@ -159,7 +159,7 @@ def _place_in_loop(
             safe(tensor, run, at[place.site], place.when) for tensor, at in pairs
         ):
             frees.at[place].append(name)
-            return {tensor.made for tensor, _ in pairs}
+            return {tensor for tensor, _ in pairs}
     return _rebound(chain, site, run, frees)
 
 
@@ -176,7 +176,7 @@ def _candidates(start: int, sites: list[Site]) -> Iterator[tuple[Place, int]]:
     yield Place(sites[start], "ready"), 1
 
 
-def _rebound(chain: list[Tensor], site: Site, run: Run, frees: Frees) -> set[int]:
+def _rebound(chain: list[Tensor], site: Site, run: Run, frees: Frees) -> set[Tensor]:
     """The name's next tensor ends each one: safe as it is, or held until the join."""
     replaced = [
         t for t in chain if t.ends is not None and run.events[t.ends].site == site
@@ -185,7 +185,7 @@ def _rebound(chain: list[Tensor], site: Site, run: Run, frees: Frees) -> set[int
     for made_at in dict.fromkeys(run.events[t.made].site for t in unsafe):
         frees.held[Place(made_at, "done")].append(chain[0].variable)
     held = {run.events[t.made].site for t in unsafe}
-    return {t.made for t in chain if t in replaced or run.events[t.made].site in held}
+    return {t for t in chain if t in replaced or run.events[t.made].site in held}
 
 
 def _event(number: int | None) -> int:

@@ -84,10 +84,15 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """`event = stream.record()`, right after a call."""
+    """`event = stream.record()`, right after a call.
+
+    `first` names the part for which an event stands that is awaited before that part
+    has run: recorded before the loop, it lets the first pass start.
+    """
 
     event: str
     stream: str
+    first: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +115,7 @@ class Slices:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """`target = torch.cat((...), axis)` on main."""
+    """`target = torch.cat([...], axis)` on main; of one piece, a copy."""
 
     target: str
     pieces: tuple[str, ...]

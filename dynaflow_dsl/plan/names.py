@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import keyword
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 
+from dynaflow_dsl.bind.model import Binding
 from dynaflow_dsl.graph.model import Operation
 
 RESERVED = frozenset({"self", "w", "i", "torch", "aten", "held", "device", "main"})
+
+# Those that every Python has: `site` adds some, and later versions exceptions.
+BUILTINS = frozenset(
+    name
+    for name in dir(builtins)
+    if name.islower()
+    and name.isalpha()
+    and name not in ("copyright", "credits", "exit", "license", "quit")
+)
+
+# Events that belong to no part.
+BEFORE_DONE, START = "before_done", "start"
 
 
 @cache
@@ -65,32 +80,98 @@ def identifier(text: str) -> str:
     return name
 
 
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What the schedule and the model name, as variables of the step.
+
+    `index` is the base of the pieces' slices; the rest maps names to variables.
+    """
+
+    arguments: Mapping[str, str]
+    streams: Mapping[str, str]
+    index: str
+    events: frozenset[str]
+    pieces: int
+
+    def piece(self, number: int) -> str:
+        """The variable of one slice."""
+        return f"{self.index}_{number}"
+
+    @property
+    def taken(self) -> frozenset[str]:
+        """All of these variables."""
+        slices = map(self.piece, range(self.pieces if self.pieces > 1 else 0))
+        named = (*self.arguments.values(), *self.streams.values(), *slices)
+        return self.events.union(named)
+
+
+def spell(binding: Binding, streams: Sequence[str]) -> Words:
+    """Spell arguments, streams (main first) and pieces so that no two are the same."""
+    split = binding.schedule.split
+    pieces = binding.schedule.pieces
+    # Of the split step and of the sequential one, whose parts have a piece each.
+    events = {
+        f"{piece_name(part.name, k, count)}_done"
+        for part in binding.parts
+        for count in (1, pieces)
+        for k in range(count)
+    }
+    taken = {*events, BEFORE_DONE, START, *RESERVED, *BUILTINS}
+
+    def spelled(name: str) -> str:
+        name = identifier(name)
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        return name
+
+    arguments = {name: spelled(name) for name, _ in binding.graph.signature}
+    main, *others = streams
+    known = {main: main, **{name: spelled(name) for name in others}}
+    index = split.index if split is not None else ""
+    while any(f"{index}_{k}" in taken for k in range(pieces)):
+        index += "_"
+    return Words(
+        arguments, known, index, frozenset((*events, BEFORE_DONE, START)), pieces
+    )
+
+
 class Names:
     """Hands out names that do not collide, each with all its piece suffixes."""
 
     def __init__(self, taken: Collection[str], pieces: int) -> None:
-        self._taken = set(taken) | RESERVED
+        self._taken = set(taken) | RESERVED | BUILTINS
         self._pieces = pieces
 
     def new(self, wanted: str) -> str:
-        """A base name whose `name_0`, `name_1`, … and `name_done` are free as well."""
+        """A base name whose `name_0`, `name_1`, … are free as well."""
+        return self._first(wanted, whole=True)
+
+    def for_pieces(self, base: str) -> str:
+        """The base of piece names alone: `base` itself may be taken."""
+        return self._first(base, whole=False)
+
+    def _first(self, wanted: str, *, whole: bool) -> str:
         wanted = identifier(wanted)
         for candidate in (wanted, *(f"{wanted}_{letter}" for letter in _letters())):
-            family = self._family(candidate)
+            pieces = range(self._pieces) if self._pieces > 1 else ()
+            family = {f"{candidate}_{k}" for k in pieces}
+            if whole:
+                family.add(candidate)
             if not family & self._taken:
                 self._taken |= family
                 return candidate
         raise AssertionError("letters never run out")
 
-    def _family(self, base: str) -> set[str]:
-        pieces = range(self._pieces) if self._pieces > 1 else ()
-        bases = {base, *(f"{base}_{k}" for k in pieces)}
-        return bases | {f"{name}_done" for name in bases}
-
 
 def _letters() -> list[str]:
     alphabet = "bcdefghijklmnopqrstuvwxyz"
     return [*alphabet, *(a + b for a in alphabet for b in alphabet)]
+
+
+def piece_label(part: str, piece: int, pieces: int) -> str:
+    """A step in the words of the schedule: `attn` or `attn[0]`."""
+    return part if pieces == 1 else f"{part}[{piece}]"
 
 
 def piece_name(base: str, piece: int, pieces: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dynaflow_dsl.bind.model import (
@@ -15,7 +15,8 @@ from dynaflow_dsl.bind.model import (
 )
 from dynaflow_dsl.graph.model import Input, Operation
 from dynaflow_dsl.plan.model import Choice, InputOperand, Layer, Operand, Variable
-from dynaflow_dsl.plan.names import Names, piece_name, role_name
+from dynaflow_dsl.plan.names import Names, Words, piece_name, role_name
+from dynaflow_dsl.resolve.model import MAIN
 
 CARRIED_NAME = "hidden"
 
@@ -27,8 +28,8 @@ class VariableTable:
     `outputs[(part, k)]` is the base name of a part's k-th output, `whole[value]` that
     of a value that exists once (a result of `before`), `sliced` the values that are cut
     into pieces up front, with their base names, `aliases` carried variables that start
-    as another variable or input: name to value. `merged[(part, k)]` names what `after`
-    reads.
+    as another variable or input: name to value. `merged[(part, k)]` names what is made
+    of the pieces for `after` and for the caller, who gets nothing from another stream.
     """
 
     binding: Binding
@@ -60,17 +61,11 @@ def carried_initials(binding: Binding) -> dict[tuple[str, int], str]:
 
 
 def make_variables(
-    binding: Binding, pieces: int, streams: Sequence[str], index: str | None
+    binding: Binding, pieces: int, streams: Sequence[str], words: Words
 ) -> VariableTable:
     """Choose all names: carried values first, then parts, then what surrounds them."""
     inputs = {item.name: item for item in binding.graph.inputs}
-    arguments = [name for name, _ in binding.graph.signature]
-    taken = {*streams, *arguments}
-    if index is not None and pieces > 1:
-        taken |= {f"{index}_{k}" for k in range(pieces)}
-    names = Names((), pieces)
-    for name in sorted(taken):
-        names.new(name)
+    names = Names(words.taken, pieces)
     initials = carried_initials(binding)
     outputs: dict[tuple[str, int], str] = {}
     for key in initials:
@@ -85,13 +80,15 @@ def make_variables(
             outputs[(part.name, k)] = names.new(wanted)
     whole: dict[str, str] = {}
     aliases: dict[str, str] = {}
+    readers = (*binding.parts, *([binding.after] if binding.after else []))
     outer = {
         value
-        for part in binding.parts
+        for part in readers
         for role in part.roles
         if isinstance(role, Outer)
         for value in role.values
     }
+    outer.update(binding.results)
     for key, value in initials.items():
         if value in inputs or value in outer or value in whole:
             aliases[outputs[key]] = value
@@ -104,14 +101,25 @@ def make_variables(
                 whole[value] = names.new(maker)
     sliced: dict[str, str] = {}
     if pieces > 1:
-        for value in _cut_up_front(binding, inputs):
-            sliced[value] = whole.get(value) or value
-    merged = (
-        {key: outputs[key] for key in merged_outputs(binding)} if pieces > 1 else {}
-    )
+        for value in _cut_up_front(binding, inputs, aliases.values()):
+            sliced[value] = whole.get(value) or names.for_pieces(value)
+    if pieces > 1:
+        merged = {key: outputs[key] for key in merged_outputs(binding)}
+    else:
+        merged = {
+            key: names.new(f"{outputs[key]}_result")
+            for key in returned_outputs(binding)
+            if len(streams) > 1 and stream_of(key[0], binding) != MAIN
+        }
     return VariableTable(
         binding, pieces, inputs, outputs, whole, sliced, aliases, merged
     )
+
+
+def stream_of(part: str, binding: Binding, piece: int = 0) -> str:
+    """The stream that a piece of a part runs on as scheduled."""
+    parts = binding.schedule.each.parts
+    return next(p.streams[piece] for p in parts if p.name == part)
 
 
 def _makers(part: BoundPart) -> list[str]:
@@ -125,14 +133,20 @@ def _makers(part: BoundPart) -> list[str]:
     return [role_name(made_by[value]) for value in part.bodies[0].outputs]
 
 
-def _cut_up_front(binding: Binding, inputs: Mapping[str, Input]) -> list[str]:
-    """Values with one variable per piece: all that is cut, but tensors of lists."""
+def _cut_up_front(
+    binding: Binding, inputs: Mapping[str, Input], aliased: Collection[str]
+) -> list[str]:
+    """Values with one variable per piece: all that is cut, but tensors of lists.
+
+    What starts a carried variable of another name is cut under that name.
+    """
     found: dict[str, None] = {}
     for part in binding.parts:
         for role in part.roles:
+            candidates: tuple[str, ...]
             match role:
                 case Carried(_, _, initial):
-                    candidates: tuple[str, ...] = (initial,)
+                    candidates = () if initial in aliased else (initial,)
                 case Outer(values):
                     candidates = values
                 case Produced():
@@ -150,15 +164,17 @@ def merged_outputs(binding: Binding) -> list[tuple[str, int]]:
         for role in binding.after.roles:
             if isinstance(role, Produced):
                 found[(role.part, role.output)] = None
+    return list(dict.fromkeys((*found, *returned_outputs(binding))))
+
+
+def returned_outputs(binding: Binding) -> list[tuple[str, int]]:
+    """Outputs of the last iteration that are results of the step."""
     last = {
         value: (part.name, k)
         for part in binding.parts
         for k, value in enumerate(part.instances[-1].outputs)
     }
-    for value in binding.results:
-        if value in last:
-            found[last[value]] = None
-    return list(found)
+    return list(dict.fromkeys(last[v] for v in binding.results if v in last))
 
 
 def is_list_item(item: Input | None) -> bool:

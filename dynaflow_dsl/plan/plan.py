@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from dynaflow_dsl.bind.model import Binding, Carried, Produced
 from dynaflow_dsl.diagnostics import Diagnostic, Result
-from dynaflow_dsl.plan.build import Draft, results_of, uses_of, write_out
+from dynaflow_dsl.plan.build import write_out
 from dynaflow_dsl.plan.checks import issue_order, overlap_claims, overwritten
 from dynaflow_dsl.plan.clocks import find_waits, simulate
 from dynaflow_dsl.plan.dependences import effect_order, needs, roles_of
+from dynaflow_dsl.plan.draft import Draft, results_of, uses_of
 from dynaflow_dsl.plan.lifetimes import place_frees
 from dynaflow_dsl.plan.model import Plan, Program
+from dynaflow_dsl.plan.names import Words, piece_label, spell
 from dynaflow_dsl.plan.operands import carried_initials, make_variables
 from dynaflow_dsl.plan.timeline import PlannedStep, PlannedWindow, lay_out
 from dynaflow_dsl.resolve.model import MAIN, Run, Window
@@ -29,17 +32,19 @@ def plan(binding: Binding) -> Result[Plan]:
     schedule = binding.schedule
     pieces = schedule.pieces
     streams = (MAIN, *(stream.name for stream in schedule.streams))
-    step, found = _program(binding, pieces, streams, _windows(binding))
+    words = spell(binding, streams)
+    step, found = _program(binding, pieces, streams, words, _windows(binding))
     if step is None:
         return Result(None, tuple(found))
+    declared = {part.name: part.name_span for part in schedule.each.parts}
     in_order = PlannedWindow(
         tuple(
-            PlannedStep(part.name, 0, False, MAIN, 0, part.name, schedule.each.span)
+            PlannedStep(part.name, 0, False, MAIN, 0, part.name, declared[part.name])
             for part in binding.parts
         ),
         schedule.each.span,
     )
-    sequential, problems = _program(binding, 1, (MAIN,), [in_order])
+    sequential, problems = _program(binding, 1, (MAIN,), words, [in_order])
     if sequential is None:
         return Result(None, tuple(problems))
     return Result(Plan(binding, streams, step, sequential), tuple(found))
@@ -49,13 +54,13 @@ def _program(
     binding: Binding,
     pieces: int,
     streams: tuple[str, ...],
+    words: Words,
     windows: Sequence[PlannedWindow],
 ) -> tuple[Program | None, list[Diagnostic]]:
     schedule = binding.schedule
-    index = schedule.split.index if schedule.split else None
-    table = make_variables(binding, pieces, streams, index)
+    table = make_variables(binding, pieces, streams, words)
     iterations = len(binding.iterations)
-    simulated = min(iterations, SIMULATED_ITERATIONS)
+    simulated = _simulated(binding)
     timeline = lay_out(
         windows, iterations, schedule.each.timeline_span, merges=bool(table.merged)
     )
@@ -81,9 +86,29 @@ def _program(
     return write_out(draft), []
 
 
+def _simulated(binding: Binding) -> int:
+    """How many iterations show everything that the loop has to keep.
+
+    All of them where some layers share memory that one of them writes and others do
+    not touch: such a pair may stand anywhere.
+    """
+    iterations = len(binding.iterations)
+    touching: dict[str, set[int]] = defaultdict(set)
+    written: set[str] = set()
+    for part in binding.parts:
+        for i, instance in enumerate(part.instances):
+            for name, writes in instance.touched:
+                touching[name].add(i)
+                if writes:
+                    written.add(name)
+    if any(1 < len(touching[name]) < iterations for name in written):
+        return iterations
+    return min(iterations, SIMULATED_ITERATIONS)
+
+
 def _windows(binding: Binding) -> list[PlannedWindow]:
     """The schedule's windows; runs that read a value before runs that replace it."""
-    numbered = binding.schedule.pieces > 1
+    pieces = binding.schedule.pieces
     return [
         PlannedWindow(
             tuple(
@@ -93,7 +118,7 @@ def _windows(binding: Binding) -> list[PlannedWindow]:
                     step.previous,
                     run.stream,
                     number,
-                    _label(step.part, step.piece, step.previous, numbered=numbered),
+                    _label(step.part, step.piece, pieces, previous=step.previous),
                     step.span,
                 )
                 for number, run in _issue_order(window, binding)
@@ -105,9 +130,9 @@ def _windows(binding: Binding) -> list[PlannedWindow]:
     ]
 
 
-def _label(part: str, piece: int, previous: bool, *, numbered: bool) -> str:
+def _label(part: str, piece: int, pieces: int, *, previous: bool) -> str:
     prefix = "prev." if previous else ""
-    return f"{prefix}{part}[{piece}]" if numbered else f"{prefix}{part}"
+    return prefix + piece_label(part, piece, pieces)
 
 
 def _issue_order(window: Window, binding: Binding) -> list[tuple[int, Run]]:

@@ -36,9 +36,15 @@ class Execution:
         self.pieces = pieces
         self.machine = Machine(streams)
         self.calls: Counter[Step] = Counter()
-        self.joined = len(streams) == 1
+        self.returned = False
         candidates = (binding.before, *binding.parts, binding.after)
         self.parts = {part.name: part for part in candidates if part is not None}
+        self.made_by_parts = frozenset(
+            value
+            for part in binding.parts
+            for instance in part.instances
+            for value in instance.outputs
+        )
 
     def run(self, program: Program) -> Machine:
         """All blocks, the loop as often as it runs."""
@@ -49,6 +55,9 @@ class Execution:
                 self._statements(block.statements, i, block.span)
         for block in program.last:
             self._statements(block.statements, 0, block.span)
+        if not self.returned:
+            each = self.binding.schedule.each
+            self.machine.fault("value", "nothing is returned", each.timeline_span)
         self.machine.finish()
         return self.machine
 
@@ -56,7 +65,9 @@ class Execution:
         self, statements: tuple[Statement, ...], i: int, span: Span | None
     ) -> None:
         for statement in statements:
-            self._statement(statement, i, span)
+            # What stands behind the return never runs.
+            if not self.returned:
+                self._statement(statement, i, span)
 
     def _statement(self, statement: Statement, i: int, span: Span | None) -> None:
         machine = self.machine
@@ -79,9 +90,9 @@ class Execution:
                     machine.hold(variable)
             case Join():
                 machine.join()
-                self.joined = True
             case Return(operands):
                 self._return(operands, i)
+                self.returned = True
 
     def _call(self, call: Call, i: int) -> None:
         machine = self.machine
@@ -123,16 +134,7 @@ class Execution:
         """Per piece inside the iterations, but what is the same for all pieces."""
         if call.piece is None or part.name in (BEFORE, AFTER):
             return value, None
-        made_by_part = (
-            any(
-                value in instance.outputs
-                for inner in self.binding.parts
-                for instance in inner.instances
-            )
-            if value not in self.binding.axes
-            else False
-        )
-        cut = value in self.binding.axes or made_by_part
+        cut = value in self.binding.axes or value in self.made_by_parts
         return value, call.piece if cut else None
 
     def _content(self, operand: Operand, i: int) -> tuple[Content | None, str]:
@@ -179,17 +181,22 @@ class Execution:
             contents.append(content)
         value = contents[0].value
         in_order = [(c.value, c.piece) for c in contents]
-        if in_order != [(value, k) for k in range(self.pieces)]:
+        # A single piece is copied; it has to be the whole value.
+        whole = contents[0].piece is None or value not in self.binding.axes
+        copied = len(pieces) == 1 and whole
+        if not copied and in_order != [(value, k) for k in range(self.pieces)]:
             machine.fault("value", f"{target} joins {in_order}", span)
-        if self.binding.axes.get(value) != axis:
+        if not copied and self.binding.axes.get(value) != axis:
             machine.fault("value", f"{target} is joined along axis {axis}", span)
         machine.bind(target, Content(value, None, Storage(access)), span)
 
     def _return(self, operands: tuple[Operand, ...], i: int) -> None:
         machine = self.machine
         span = self.binding.schedule.each.timeline_span
-        if not self.joined:
-            machine.fault("race", "a stream is not joined at the end", span)
+        for stream in machine.unfinished():
+            machine.fault(
+                "race", f"the step ends before main has waited for {stream}", span
+            )
         for operand, wanted in zip(operands, self.binding.results, strict=True):
             content, name = self._content(operand, i)
             if content is None:

@@ -121,6 +121,11 @@ class Machine:
         for stream in self.streams[1:]:
             self._learn(stream, self.clocks[main])
 
+    def unfinished(self) -> list[str]:
+        """Streams with work that main does not know to have finished."""
+        known = self.clocks[self.streams[0]]
+        return [s for s in self.streams if known[s] < self.clocks[s][s]]
+
     def _learn(self, stream: str, known: Clock) -> None:
         clock = self.clocks[stream]
         for other, time in known.items():

@@ -79,6 +79,10 @@ def _claims(plan: Plan, machine: Machine) -> tuple[int, list[Diagnostic]]:
         piece = item.piece if schedule.pieces > 1 else None
         return Step(item.part, i - 1 if item.previous else i, piece)
 
+    def say(item: ScheduledStep) -> str:
+        index = f"[{item.piece}]" if schedule.pieces > 1 else ""
+        return f"{'prev.' if item.previous else ''}{item.part}{index}"
+
     for window in schedule.each.windows:
         runs = window.runs
         pairs = [
@@ -100,7 +104,7 @@ def _claims(plan: Plan, machine: Machine) -> tuple[int, list[Diagnostic]]:
                         key,
                         Diagnostic(
                             "DFS302",
-                            f"{left.part} and {right.part} cannot overlap: something "
+                            f"{say(left)} and {say(right)} cannot overlap: something "
                             "orders them",
                             Label(left.span),
                             (Label(right.span, "claimed to run at the same time"),),
@@ -117,7 +121,8 @@ def _ordered(machine: Machine, earlier: Step, later: Step) -> bool:
 
 
 def _held(program: Program) -> Iterator[str]:
-    for block in (*program.first, *program.loop, *program.last):
+    # What is held once, before the loop, does not grow with the layers.
+    for block in program.loop:
         for statement in block.statements:
             if isinstance(statement, Hold):
                 yield from statement.variables

@@ -1,0 +1,54 @@
+"""Small pieces of text: how pieces are joined, options chosen, and waits explained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dynaflow_dsl.emit.layout import Expression, call, listed
+from dynaflow_dsl.plan.model import Free, Layer, Statement, Wait
+
+SHOWN_READS = 3
+
+
+def merged(pieces: Sequence[str], axis: int) -> Expression:
+    """Pieces made one tensor on main; a single one is copied."""
+    if len(pieces) == 1:
+        return f"{pieces[0]}.clone()"
+    arguments: list[Expression] = [listed(pieces)]
+    if axis:
+        arguments.append(str(axis))
+    return call("torch.cat", arguments)
+
+
+def which_option(table: Sequence[int], layer: Layer) -> str:
+    """The number of the option that a layer of the loop takes."""
+    count = len(table)
+    period = next(
+        p
+        for p in range(1, count + 1)
+        if all(table[i] == table[i % p] for i in range(count))
+    )
+    index = str(layer) if layer.offset == 0 else f"({layer})"
+    if tuple(table[:period]) == tuple(range(period)):
+        return f"{index} % {period}"
+    # A tuple of numbers is a constant: no call builds it.
+    numbers = ", ".join(map(str, table[:period]))
+    if period < count:
+        return f"({numbers})[{index} % {period}]"
+    return f"({numbers})[{layer}]"
+
+
+def why_waited(wait: Wait, following: Statement | None) -> str:
+    """Why a wait is there, and what it makes safe to free."""
+    if not wait.reads:
+        why = f"{wait.label} must follow it"
+    else:
+        shown = list(wait.reads[:SHOWN_READS])
+        more = len(wait.reads) - len(shown)
+        names = ", ".join(shown) + (f" and {more} more" if more else "")
+        why = f"{wait.label} reads {names}"
+    if isinstance(following, Free):
+        freed = ", ".join(following.variables)
+        was = "was" if len(following.variables) == 1 else "were"
+        why = f"{why}; {freed} {was} last read before it"
+    return why

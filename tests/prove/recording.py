@@ -1,0 +1,187 @@
+"""Runs the text of a generated module with stand-ins, and keeps what it did.
+
+Nothing of the compiler is used: the text is parsed and executed as it is.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from tests.prove.stand_ins import (
+    Kernel,
+    Piece,
+    Recorder,
+    Recording,
+    Refused,
+    Storage,
+    Stream,
+    Streams,
+    Tensor,
+    cat,
+    compute,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """What the text of a part's function says: its results and what it writes."""
+
+    results: int
+    shared: frozenset[int]
+    written: tuple[int, ...]
+
+
+def functions(tree: ast.Module, dimension: str | None) -> dict[str, Function]:
+    return {
+        node.name: _function(node, dimension)
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef)
+    }
+
+
+def _function(node: ast.FunctionDef, dimension: str | None) -> Function:
+    parameters = [argument.arg for argument in node.args.args[1:]]
+    last = node.body[-1]
+    assert isinstance(last, ast.Return)
+    many = isinstance(last.value, ast.Tuple)
+    results = len(last.value.elts) if many else 1  # type: ignore[union-attr]
+    written = set()
+    for call in ast.walk(node):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+            operator = ast.unparse(call.func).split(".")
+            if operator[1].endswith("_") and isinstance(call.args[0], ast.Name):
+                written.add(call.args[0].id)
+    returned = re.findall(
+        r"^ *returns\b.*\[(.*)\]$", ast.get_docstring(node) or "", re.M
+    )
+    shared = {
+        k for k, shape in enumerate(returned) if dimension not in shape.split(", ")
+    }
+    places = tuple(k for k, name in enumerate(parameters) if name in written)
+    return Function(results, frozenset(shared), places)
+
+
+@dataclass(frozen=True, slots=True)
+class PartRecord:
+    body: Any
+    layers: Any = range(1)
+    weights: Any = None
+    which: Any = None
+
+
+@dataclass(slots=True)
+class ModuleText:
+    """A module's text, run without anything of the compiler or of torch."""
+
+    text: str
+    torch: SimpleNamespace = field(default_factory=SimpleNamespace)
+    names: dict[str, Any] = field(default_factory=dict)
+    tree: ast.Module = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tree = ast.parse(self.text)
+        body = [
+            node
+            for node in self.tree.body
+            if not isinstance(node, ast.Import | ast.ImportFrom)
+        ]
+        self.torch.ops = SimpleNamespace(aten=None)
+        self.names |= {
+            "torch": self.torch,
+            "Executor": object,
+            "Part": PartRecord,
+            "Split": lambda name, **options: (name, len(options["weights"])),
+            "TensorSpec": lambda dtype, *shape: shape,
+            "loader": lambda *executors: executors,
+        }
+        code = ast.Module(body, [])
+        exec(compile(code, "<module>", "exec"), self.names)
+
+    @property
+    def classes(self) -> tuple[Any, ...]:
+        return tuple(self.names["load"])
+
+    def record(
+        self, executor: Any, method: str = "step", *, persistent: Sequence[str] = ()
+    ) -> Recording:
+        """Run one method; a text that fails to run gives its error."""
+        names = ("main", *getattr(executor, "stream_names", ()))
+        recorder = Recorder(names)
+        dimension, pieces = getattr(executor, "split", (None, 1))
+        known = functions(self.tree, dimension)
+        self.torch.cat = cat(recorder)
+        fake = SimpleNamespace(
+            streams=Streams([Stream(name, recorder) for name in names]),
+            split=SimpleNamespace(
+                slices=lambda size: tuple(Piece(k) for k in range(pieces))
+            ),
+        )
+        for name, part in executor.parts().items():
+            setattr(fake, name, _part(recorder, name, part, known))
+        inputs = {
+            name: _inputs(recorder, specs, dimension, pieces)
+            for name, specs in executor.inputs.items()
+        }
+        cells = {
+            name: [cell for tensor in _listed(given) for cell in tensor.storage.cells]
+            for name, given in inputs.items()
+        }
+        everything = [
+            (name, k, cell) for name in cells for k, cell in enumerate(cells[name])
+        ]
+        given = tuple((cell, ("given", name, k), ()) for name, k, cell in everything)
+        recorder.launch(Kernel("the caller's inputs", (), given))
+        error = ""
+        try:
+            results = getattr(executor, method)(fake, *inputs.values())
+        except (Refused, NameError, AttributeError, TypeError, IndexError) as failure:
+            error, results = f"{type(failure).__name__}: {failure}", ()
+            # The traceback's frames hold the step's names.
+            failure.__traceback__ = None
+        results = results if isinstance(results, tuple) else (results,)
+        read = [t.cell(row) for t in results for row in t.rows]
+        kept = [cell for name in persistent for cell in cells.get(name, ())]
+        recorder.launch(Kernel("the caller", (*read, *kept), (), ends_step=True))
+        taken = tuple((cell, ("next step", cell), ()) for _, _, cell in everything)
+        recorder.launch(Kernel("the caller's next inputs", (), taken))
+        results = ()
+        recorder.active = False
+        return Recording(names, recorder.queues, error)
+
+
+def _listed(given: Any) -> list[Tensor]:
+    return given if isinstance(given, list) else [given]
+
+
+def _inputs(recorder: Recorder, specs: Any, dimension: str | None, pieces: int) -> Any:
+    def make(shape: tuple[int | str, ...]) -> Tensor:
+        rows = tuple(range(pieces)) if dimension in shape else (None,)
+        return Tensor(Storage(recorder, rows, owned=False), rows)
+
+    return [make(s) for s in specs] if isinstance(specs, list) else make(specs)
+
+
+def _part(
+    recorder: Recorder, name: str, part: PartRecord, known: dict[str, Function]
+) -> Callable[..., Any]:
+    def run(layer: int, *operands: Any) -> Any:
+        bodies = part.body if isinstance(part.body, list) else [part.body]
+        body = bodies[part.which[layer] if part.which else 0]
+        function = known[body.__name__]
+        made = compute(
+            recorder,
+            name,
+            part.layers[layer],
+            operands,
+            function.results,
+            function.shared,
+            function.written,
+        )
+        return made[0] if len(made) == 1 else tuple(made)
+
+    return run

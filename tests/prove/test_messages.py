@@ -1,0 +1,134 @@
+"""What `prove` says when a plan is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dynaflow_dsl.diagnostics import Diagnostic, Severity
+from dynaflow_dsl.plan.model import Join, Return, Wait
+from dynaflow_dsl.prove import prove
+from tests.plan.layered import Layered, Read, Shape
+from tests.prove.program_mutations import moves, removals
+from tests.prove.schedules import SCHEDULED_HALVES as HALVES
+from tests.prove.schedules import order, scheduled
+
+
+def refusals(kind: str, what: str) -> list[tuple[Diagnostic, ...]]:
+    plans = (m for m in (*removals(HALVES.plan), *moves(HALVES.plan)))
+    return [
+        prove(m.plan).diagnostics for m in plans if m.kind == kind and what in m.what
+    ]
+
+
+def spans(diagnostic: Diagnostic) -> list[str]:
+    assert diagnostic.primary is not None
+    labels = (diagnostic.primary, *diagnostic.secondary)
+    return [label.span.text for label in labels]
+
+
+def test_a_read_without_its_wait() -> None:
+    (found,) = refusals("Wait removed", "loop: main waits for attn_0_done")
+    assert found[0].code == "DFS701"
+    assert found[0].message == "mlp[0] reads attn_0 without waiting for attn[0]"
+    assert spans(found[0]) == ["mlp", "attn"]
+    assert found[0].secondary[0].text == "the other step"
+
+
+def test_memory_given_back_too_early() -> None:
+    (found,) = refusals("Free earlier", "loop: attn_0")
+    assert [d.code for d in found] == ["DFS702"]
+    assert found[0].message == (
+        "attn_0, made by attn[0] on side, is freed before side has waited for mlp[0] "
+        "on main"
+    )
+    assert spans(found[0]) == ["mlp", "attn"]
+
+
+def test_a_step_that_ends_before_its_streams() -> None:
+    (found,) = refusals("Join removed", "last")
+    # What side made is dropped when the step returns, and main may still read it.
+    assert {d.code for d in found} == {"DFS702"}
+    assert all("is freed before side has waited for" in d.message for d in found)
+
+
+def test_work_that_main_never_waits_for() -> None:
+    plan = HALVES.plan
+    last = plan.step.last[-1]
+    kept = tuple(s for s in last.statements if not isinstance(s, Join))
+    # Without the last mlp, main waits for no attention of the last layer.
+    changed = replace(plan.step, last=(replace(last, statements=kept),))
+    codes = {d.message for d in prove(replace(plan, step=changed)).diagnostics}
+    assert "the step ends before main has waited for side" in codes
+
+
+def test_nothing_behind_the_return_counts() -> None:
+    plan = HALVES.plan
+    *blocks, last = plan.step.last
+    join = next(s for s in last.statements if isinstance(s, Join))
+    rest = tuple(s for s in last.statements if not isinstance(s, Join))
+    for statements in ((*rest, join), rest):
+        changed = replace(
+            plan.step, last=(*blocks, replace(last, statements=statements))
+        )
+        assert prove(replace(plan, step=changed)).value is None
+    without = tuple(s for s in last.statements if not isinstance(s, Return))
+    changed = replace(plan.step, last=(*blocks, replace(last, statements=without)))
+    found = prove(replace(plan, step=changed)).diagnostics
+    assert [(d.code, d.message) for d in found] == [("DFS900", "nothing is returned")]
+
+
+def test_a_wait_for_nothing() -> None:
+    plan = HALVES.plan
+    first = plan.step.first[0]
+    wait = Wait("side", "mlp_0_done", "attn[0]", ())
+    block = replace(first, statements=(*first.statements, wait))
+    changed = replace(plan.step, first=(block, *plan.step.first[1:]))
+    (found,) = prove(replace(plan, step=changed)).diagnostics
+    assert (found.code, found.message) == (
+        "DFS900",
+        "side waits for mlp_0_done, never recorded",
+    )
+
+
+def test_a_wait_that_breaks_a_window() -> None:
+    # Safe, but the two steps of the window can no longer overlap.
+    plan = HALVES.plan
+    block = plan.step.loop[0]
+    calls = [s for s in block.statements if getattr(s, "label", "") == "prev.mlp[1]"]
+    at = block.statements.index(calls[0])
+    wait = Wait("main", "attn_0_done", "prev.mlp[1]", ())
+    statements = (*block.statements[:at], wait, *block.statements[at:])
+    loop = (replace(block, statements=statements), *plan.step.loop[1:])
+    (found,) = prove(replace(plan, step=replace(plan.step, loop=loop))).diagnostics
+    assert found.code == "DFS302"
+    assert (
+        found.message == "attn[0] and prev.mlp[1] cannot overlap: something orders them"
+    )
+    assert spans(found) == ["attn", "mlp"]
+    assert found.secondary[0].text == "claimed to run at the same time"
+
+
+def test_memory_that_lives_to_the_join_in_every_layer() -> None:
+    carried = Read("mlp", carried=True)
+    model = Layered(
+        (
+            Shape("attn", (carried,)),
+            Shape("store", (Read("attn"),), cache="w"),
+            Shape("mlp", (carried, Read("attn"))),
+        ),
+        layers=3,
+        results=(("store", 0),),
+        head=(("mlp", 0),),
+    )
+    schedule = scheduled(
+        model, {"store": "side"}, 1, order("attn", "store | mlp"), "side"
+    )
+    proved = prove(schedule.plan)
+    (found,) = proved.diagnostics
+    assert proved.unwrap().held == ("attn",)
+    assert (found.code, found.severity) == ("DFS703", Severity.INFO)
+    assert found.message == "attn is kept in every layer until the end of the step"
+    assert found.primary is not None
+    assert found.primary.span.text.startswith("order")
+    assert found.primary.text == "no stream waits for its last reader"
+    assert found.helps

@@ -1,0 +1,65 @@
+"""`prove` against the judge, which shares nothing with it, on broken plans."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from dynaflow_dsl.plan.model import Plan
+from dynaflow_dsl.prove import prove
+from tests.prove.program_mutations import Mutation, moves, removals, swaps
+from tests.prove.schedules import Scheduled, schedules
+from tests.prove.simulator import judge
+
+SCHEDULES = schedules()
+
+
+def refused(plan: Plan) -> bool:
+    return prove(plan).value is None
+
+
+def is_harmful(schedule: Scheduled, plan: Plan) -> list[str]:
+    return judge(schedule.text(plan), persistent=("keys",), orders=1)
+
+
+def mutations(plan: Plan) -> Iterator[Mutation]:
+    yield from removals(plan)
+    yield from moves(plan)
+    yield from swaps(plan)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_prove_and_the_judge_accept_the_plan_as_it_is(name: str) -> None:
+    schedule = SCHEDULES[name]
+    assert prove(schedule.plan).ok
+    assert is_harmful(schedule, schedule.plan) == []
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_prove_refuses_exactly_what_the_judge_finds_harmful(name: str) -> None:
+    schedule = SCHEDULES[name]
+    table: Counter[tuple[str, str]] = Counter()
+    differing = []
+    for mutation in mutations(schedule.plan):
+        faults = is_harmful(schedule, mutation.plan)
+        by_prove = refused(mutation.plan)
+        table[(mutation.kind, "refused" if by_prove else "harmless")] += 1
+        if by_prove != bool(faults):
+            verdict = "refuses" if by_prove else "accepts"
+            differing.append(
+                f"{mutation.kind}: {mutation.what}: prove {verdict}, "
+                f"judge: {faults[:1]}"
+            )
+    print(f"\n{name}")
+    for (kind, verdict), count in sorted(table.items()):
+        print(f"  {kind:<18} {verdict:<9} {count}")
+    assert not differing, "\n".join(differing)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_every_wait_is_needed(name: str) -> None:
+    waits = [m for m in removals(SCHEDULES[name].plan) if m.kind == "Wait removed"]
+    assert [m.what for m in waits if not refused(m.plan)] == []
+    assert waits
