@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from dynaflow_dsl.bind.dependence import Dependence
 from dynaflow_dsl.bind.ownership import AFTER_OWNER, Owner, Ownership
-from dynaflow_dsl.graph.model import Argument, Graph, Reference, TensorType
+from dynaflow_dsl.graph.model import (
+    Argument,
+    Constant,
+    Graph,
+    Input,
+    Operation,
+    Reference,
+    Size,
+    TensorType,
+)
 
-MODEL_TENSORS = frozenset({"parameter", "buffer", "constant"})
+DEVICE = "device"
+
+MODEL_TENSORS = frozenset({"parameter", "buffer"})
 
 ProgramKey: TypeAlias = tuple[object, ...]
 
@@ -23,6 +34,7 @@ class Fragment:
     numbers: list[int]
     inputs: list[str]
     parameters: list[str]
+    constants: list[Input]
     key: ProgramKey = ()
 
 
@@ -41,6 +53,7 @@ def cut(graph: Graph, dependence: Dependence, ownership: Ownership) -> Fragments
     for number, owner in ownership.owner.items():
         numbers[owner].add(number)
     model_tensors = {i.name for i in graph.inputs if i.kind in MODEL_TENSORS}
+    constants = {i.name: i for i in graph.inputs if i.kind == "constant"}
     by_owner: dict[Owner, Fragment] = {}
     for mine in numbers.values():
         read = [name for n in mine for name in dependence.operand_names[n]]
@@ -51,7 +64,8 @@ def cut(graph: Graph, dependence: Dependence, ownership: Ownership) -> Fragments
     for owner, mine in numbers.items():
         if not mine:
             continue
-        fragment = _border(sorted(mine), dependence, model_tensors)
+        fragment = _border(sorted(mine), dependence, model_tensors, constants)
+        _add_sizes(fragment, graph, dependence)
         by_owner[owner] = fragment
         read_outside.update(fragment.inputs)
         for number in mine:
@@ -77,27 +91,81 @@ def _copy_views(mine: set[int], names: Iterable[str], dependence: Dependence) ->
 
 
 def _border(
-    numbers: list[int], dependence: Dependence, model_tensors: set[str]
+    numbers: list[int],
+    dependence: Dependence,
+    model_tensors: set[str],
+    constants: Mapping[str, Input],
 ) -> Fragment:
     made: set[str] = set()
     inputs: dict[str, None] = {}
     parameters: dict[str, None] = {}
+    literal: dict[str, Input] = {}
     for number in numbers:
         for name in dependence.operand_names[number]:
-            if name not in made:
+            if name in constants:
+                literal[name] = constants[name]
+            elif name not in made:
                 (parameters if name in model_tensors else inputs)[name] = None
         results = dependence.operations[number].results
         made.update(value.name for value in results if value is not None)
-    return Fragment(numbers, list(inputs), list(parameters))
+    return Fragment(numbers, list(inputs), list(parameters), list(literal.values()))
+
+
+def _add_sizes(fragment: Fragment, graph: Graph, dependence: Dependence) -> None:
+    """Let a fragment read an input that has a size or device it cannot read elsewhere.
+
+    Its text takes sizes off its tensors; a state made by `zeros(batch, ...)` has none.
+    """
+    given = [
+        dependence.values[n].type for n in (*fragment.inputs, *fragment.parameters)
+    ]
+    known = {
+        size.dimensions[0]
+        for type_ in given
+        for size in type_.shape
+        if len(size.dimensions) == 1
+    }
+    used = {
+        name
+        for number in fragment.numbers
+        for argument in _arguments(dependence.operations[number])
+        for name in symbols(argument)
+    }
+    arguments = [item for item in graph.inputs if item.argument is not None]
+    for dimension in sorted(used - known - {DEVICE}):
+        whole = Size(1, (dimension,))
+        fragment.inputs += [
+            item.name for item in arguments if whole in item.value.type.shape
+        ][:1]
+    if DEVICE in used and not (fragment.inputs or fragment.parameters):
+        fragment.inputs += [item.name for item in arguments][:1]
+
+
+def _arguments(operation: Operation) -> tuple[Argument, ...]:
+    return (*operation.arguments, *(value for _, value in operation.keywords))
+
+
+def symbols(argument: Argument) -> Iterator[str]:
+    """Names of the dimensions in an argument, and `device` where it has the device."""
+    match argument:
+        case Size(_, dimensions):
+            yield from dimensions
+        case Constant("device"):
+            yield DEVICE
+        case tuple():
+            for item in argument:
+                yield from symbols(item)
 
 
 def program_key(
     fragment: Fragment, dependence: Dependence, types: Mapping[str, TensorType]
 ) -> ProgramKey:
     """Equal keys, equal programs: operators, literals, wiring, types of what enters."""
-    place: dict[str, str] = {}
+    place: dict[str, object] = {}
     for prefix, names in (("i", fragment.inputs), ("w", fragment.parameters)):
         place.update((name, f"{prefix}{k}") for k, name in enumerate(names))
+    for item in fragment.constants:
+        place[item.name] = (item.value.type, repr(item.data))
 
     def encode(argument: Argument) -> object:
         match argument:

@@ -87,7 +87,10 @@ def _bound(
         first = grouped.body_of.index(body)
         example = instances[first]
         operations, given = _with_all_outputs(grouped, body, dependence)
-        bodies.append(Body(operations, example.inputs, example.parameters, given))
+        constants = tuple(grouped.fragments[first].constants)
+        bodies.append(
+            Body(operations, example.inputs, example.parameters, given, constants)
+        )
     mine = {o for instance in instances for o in instance.operations}
     return BoundPart(
         name, tuple(bodies), tuple(instances), tuple(roles), frozenset(mine & attached)
@@ -156,7 +159,7 @@ def bind_outside(
     names = tuple(operation.name for operation in operations)
     return BoundPart(
         owner.part,
-        (Body(operations, inputs, parameters, made),),
+        (Body(operations, inputs, parameters, made, tuple(fragment.constants)),),
         (
             Instance(
                 0,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from dynaflow_dsl.graph.model import Graph, Operation
+from dynaflow_dsl.graph.model import Graph, Input, Operation
 from dynaflow_dsl.resolve.model import Schedule
 
 BEFORE = "before"
@@ -71,12 +71,16 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A distinct program, in the words of the first instance that runs it."""
+    """A distinct program, in the words of the first instance that runs it.
+
+    `constants` are small tensors that the model's code makes: they belong to the text.
+    """
 
     operations: tuple[Operation, ...]
     inputs: tuple[str, ...]
     parameters: tuple[str, ...]
     outputs: tuple[str, ...]
+    constants: tuple[Input, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from dynaflow_dsl.bind.fragments import DEVICE, symbols
 from dynaflow_dsl.bind.model import Body
 from dynaflow_dsl.emit.layout import (
     Bracket,
@@ -87,6 +88,8 @@ def write_function(
         writer.expressions[value] = parameters[-1]
     for value, field_name in weights.items():
         writer.expressions[value] = f"w.{field_name}"
+    for item in body.constants:
+        writer.expressions[item.name] = writer.local("constant")
     lines = lay_out("def ", call(name, parameters), ":")
     statements: list[str] = []
     operations: list[tuple[int, Operation]] = []
@@ -203,6 +206,17 @@ def _argument(argument: Argument, writer: _Writer) -> Expression:
             return repr(argument)
 
 
+def _data(data: object) -> Expression:
+    """The numbers of a constant, nested as its axes."""
+    match data:
+        case tuple() | list():
+            return listed([_data(item) for item in data])
+        case float():
+            return _number(data)
+        case _:
+            return repr(data)
+
+
 def _number(value: float) -> str:
     if math.isnan(value):
         return 'float("nan")'
@@ -218,26 +232,21 @@ def _preamble(body: Body, writer: _Writer, statements: Sequence[str]) -> list[st
         name
         for operation in body.operations
         for argument in (*operation.arguments, *(v for _, v in operation.keywords))
-        for name in _symbols(argument)
+        for name in symbols(argument)
     }
     lines = []
-    for dimension in sorted(used - {"device"}):
+    for dimension in sorted(used - {DEVICE}):
         lines.append(f"    {dimension} = {_size_source(dimension, body, writer)}")
-    if "device" in used:
+    for item in body.constants:
+        target = f"{writer.expressions[item.name]} = "
+        made = call(
+            "torch.tensor", [_data(item.data), f"dtype=torch.{item.value.type.dtype}"]
+        )
+        lines += lay_out(target, made, "", 4)
+    if DEVICE in used:
         tensors = (*body.inputs, *body.parameters)
         lines.append(f"    device = {writer.expressions[tensors[0]]}.device")
     return lines
-
-
-def _symbols(argument: Argument) -> Iterator[str]:
-    match argument:
-        case Size(_, dimensions):
-            yield from dimensions
-        case Constant("device"):
-            yield "device"
-        case tuple():
-            for item in argument:
-                yield from _symbols(item)
 
 
 def _size_source(dimension: str, body: Body, writer: _Writer) -> str:

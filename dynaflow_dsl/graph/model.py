@@ -43,7 +43,7 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A tensor. Values with equal `storage` share memory: one is a view of the other."""
+    """A tensor. Values with equal `storage` may share memory, as views do."""
 
     name: str
     type: TensorType

@@ -55,10 +55,10 @@ class TraceSpec:
     None for no upper bound. `persistent` are arguments whose address never changes.
     `disjoint` names shared tensors that rows write at places that never coincide;
     `context` makes the context manager that is entered around each step of a piece.
-    `facts` are what schedules may require. `trial(steps, rows, seed)` runs several steps
-    in which callables of `steps`, by entry, stand in for the adapter, and returns a
-    tensor that they make and the one that the untouched model's own loop makes; the two
-    must be equal.
+    `facts` are what schedules may require. `trial(steps, rows, seed)` runs several
+    steps in which callables of `steps`, by entry, stand in for the adapter, and returns
+    a tensor that they make and the one that the untouched model's own loop makes; the
+    two must be equal.
     """
 
     model: torch.nn.Module

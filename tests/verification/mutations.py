@@ -182,10 +182,20 @@ def _piece_names(step: ast.FunctionDef) -> list[str]:
 def _drop_base(
     text: str, step: ast.FunctionDef, slicing: ast.Assign, base: str
 ) -> str | None:
-    """None where the base is read again later."""
+    """None where the base is read again later; the name may be given away later."""
+    start = slicing.end_lineno or slicing.lineno
+    rebound = [
+        node.lineno
+        for node in ast.walk(step)
+        if isinstance(node, ast.Name)
+        and node.id == base
+        and isinstance(node.ctx, ast.Store)
+        and node.lineno > start
+    ]
+    end = min(rebound, default=(step.end_lineno or start) + 1)
     frees: list[ast.Delete] = []
     for node in ast.walk(step):
-        if not isinstance(node, ast.stmt) or node.lineno <= slicing.lineno:
+        if not isinstance(node, ast.stmt) or not start < node.lineno < end:
             continue
         if isinstance(node, ast.Delete) and base in _names(node):
             frees.append(node)
@@ -194,7 +204,7 @@ def _drop_base(
         if (
             isinstance(node, ast.Name)
             and node.id == base
-            and node.lineno > (slicing.end_lineno or slicing.lineno)
+            and start < node.lineno < end
             and node not in freed
         ):
             return None
