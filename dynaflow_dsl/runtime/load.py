@@ -49,7 +49,7 @@ def loader(*executors: type[Executor]) -> Callable[..., Any]:
             raise ValueError(f'check is "quick" or "none", not {check!r}')
         file = executors[0].step.__code__.co_filename
         module_map = read_map(Path(file))
-        target = torch.device(device)
+        target = _with_index(torch.device(device))
         # A device that has no streams is refused before its model is looked at.
         made = [streams(target, executor.stream_names) for executor in executors]
         tensors = model_tensors(model)
@@ -74,6 +74,13 @@ def loader(*executors: type[Executor]) -> Callable[..., Any]:
         return SimpleNamespace(**dict(zip(names, loaded, strict=True)))
 
     return load
+
+
+def _with_index(device: torch.device) -> torch.device:
+    """The device as its tensors name it."""
+    if device.type == "cuda" and device.index is None and torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    return device
 
 
 def _load_one(

@@ -98,10 +98,19 @@ def make_streams(device: torch.device, names: Sequence[str]) -> Streams:
         case "cpu":
             others = (CallingThread(name) for name in names)
             return CpuStreams(CallingThread("main"), *others)
+        case "cuda" if torch.cuda.is_available():
+            # Here, since it stands on the base class above.
+            from dynaflow_dsl.runtime.cuda_streams import cuda_streams
+
+            return cuda_streams(device, names)
+        case "cuda":
+            raise LoadError(
+                "DFS801",
+                "`cuda` was asked for, and PyTorch finds no CUDA device here.",
+            )
         case other:
             raise LoadError(
                 "DFS801",
-                f"this version of the runtime has streams for the device type `cpu` "
-                f"only, and `{other}` was asked for: load the module with "
-                f'`device="cpu"`.',
+                "this version of the runtime has streams for the device types `cpu` "
+                f"and `cuda`, and `{other}` was asked for.",
             )

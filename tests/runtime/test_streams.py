@@ -51,6 +51,13 @@ def test_join_of_main_alone_does_nothing() -> None:
 
 
 def test_a_device_without_streams_is_refused() -> None:
-    with pytest.raises(LoadError, match="`cuda` was asked for") as caught:
+    with pytest.raises(LoadError, match="`meta` was asked for") as caught:
+        make_streams(torch.device("meta"), ())
+    assert caught.value.code == "DFS801"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_cuda_without_a_device_is_refused() -> None:
+    with pytest.raises(LoadError, match="finds no CUDA device") as caught:
         make_streams(torch.device("cuda"), ())
     assert caught.value.code == "DFS801"
