@@ -7,7 +7,12 @@ from collections.abc import Iterator
 
 from dynaflow_dsl.bind.convexity import program_order
 from dynaflow_dsl.bind.dependence import Dependence, analyse
-from dynaflow_dsl.bind.faults import foreign_write, handed_on, layers_differ
+from dynaflow_dsl.bind.faults import (
+    foreign_write,
+    handed_on,
+    layers_differ,
+    own_tensor_returned,
+)
 from dynaflow_dsl.bind.fragments import Fragments, cut
 from dynaflow_dsl.bind.interface import bind_outside, bind_parts, check_results
 from dynaflow_dsl.bind.model import Binding, Iteration
@@ -45,7 +50,8 @@ def bind(schedule: Schedule, graph: Graph) -> Result[Binding]:
     if fault is not None:
         return Result(None, (fault,))
     fragments = cut(graph, dependence, ownership)
-    found = list(_foreign_writes(each, ownership, dependence, fragments))
+    found = list(_own_tensors_returned(each, graph))
+    found += _foreign_writes(each, ownership, dependence, fragments)
     found += _handed_on(each, dependence, fragments)
     axes: dict[str, int] = {}
     if schedule.split is not None:
@@ -133,6 +139,14 @@ def _foreign_writes(
                 yield foreign_write(
                     each, parts.get(owner.part), parts.get(maker.part), operation
                 )
+
+
+def _own_tensors_returned(each: Each, graph: Graph) -> Iterator[Diagnostic]:
+    """Results are made by the step or given to it."""
+    kinds = {item.name: item.kind for item in graph.inputs if item.argument is None}
+    for name in dict.fromkeys(graph.outputs):
+        if name in kinds:
+            yield own_tensor_returned(each, name, kinds[name])
 
 
 def _handed_on(

@@ -144,7 +144,10 @@ def unclaimed(
             "operations lie between the modules that this 'each' repeats over",
             Label(each.path.span, f"leaves out {', '.join(modules[:SHOWN])}"),
             notes=sources(operations),
-            helps=("match every layer between the first and the last",),
+            helps=(
+                "match every layer between the first and the last; operations that "
+                "stand between them in the model itself are not in this release yet",
+            ),
         )
     relative = list(
         dict.fromkeys(_relative(operation.module, paths) for operation in inside)
@@ -217,6 +220,16 @@ def handed_on(part: Part, operation: Operation) -> Diagnostic:
             *sources([operation]),
         ),
         helps=("move the operation into the part that reads its result",),
+    )
+
+
+def own_tensor_returned(each: Each, name: str, kind: str) -> Diagnostic:
+    """The model returns one of its own tensors as it is."""
+    return Diagnostic(
+        "DFS020",
+        f"the model returns its own {kind} {name}, which is not in this release yet",
+        Label(each.span, "schedules a model that does"),
+        helps=("read it from the model instead, or return a copy of it",),
     )
 
 

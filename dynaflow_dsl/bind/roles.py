@@ -220,6 +220,10 @@ def _match(
     if i == 0:
         take(lambda slot, p, token: slot.token != OUTER and slot.type == types[p])
     take(lambda slot, p, token: slot.token == token and slot.type == types[p])
+    carried = [s for s in slots if body not in s.positions and s.token != OUTER]
+    if i == 0 and len(carried) == 1 == len(free):
+        # Another type: layer 0 may read the first value through views of its own.
+        take(lambda slot, p, token: slot is carried[0] and token == OUTER)
     lacking = [s for s in slots if body not in s.positions and s.token != OUTER]
     if slots and (lacking or any(token != OUTER for token in free.values())):
         wanted = (

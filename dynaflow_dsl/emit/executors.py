@@ -8,7 +8,12 @@ from dataclasses import dataclass
 
 from dynaflow_dsl.bind.model import Binding, BoundPart
 from dynaflow_dsl.emit.functions import FunctionText, write_function
-from dynaflow_dsl.emit.interface import class_attributes, class_doc, method
+from dynaflow_dsl.emit.interface import (
+    class_attributes,
+    class_doc,
+    method,
+    step_doc,
+)
 from dynaflow_dsl.emit.layout import docstring, lay_out, string
 from dynaflow_dsl.emit.line_map import MARK
 from dynaflow_dsl.emit.steps import Line, StepWriter
@@ -31,14 +36,17 @@ EXECUTOR_NAMES = frozenset(
     {
         "attach",
         "device",
+        "dimensions",
         "entry",
         "inputs",
         "parts",
+        "schedule",
         "sequential",
         "split",
         "step",
         "stream_names",
         "streams",
+        "written",
     }
 )
 
@@ -97,7 +105,7 @@ class ModuleWriter:
             "\n".join(docstring([class_doc(plan)], 4)),
             tuple(class_attributes(plan)),
             method("step", arguments),
-            '        """One step as scheduled."""',
+            "\n".join(docstring(step_doc(plan), 8)),
             self._body(step, plan.step),
             method("sequential", arguments),
             '        """The same parts in program order on one stream, unsplit."""',

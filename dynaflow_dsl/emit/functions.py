@@ -268,13 +268,14 @@ def _about(
     types: Mapping[str, TensorType],
     results: Sequence[str],
 ) -> list[str]:
+    written = {name for operation in body.operations for name in operation.writes}
     rows = [
-        (name, types[value])
+        (name, f"{types[value]}, written" if value in written else str(types[value]))
         for name, value in zip(parameters, body.inputs, strict=True)
     ]
     one = len(results) == 1
     rows += [
-        ("returns" if one else f"returns {name}", types[value])
+        ("returns" if one else f"returns {name}", str(types[value]))
         for name, value in zip(results, body.outputs, strict=True)
     ]
     if not rows:

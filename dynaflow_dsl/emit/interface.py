@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from math import lcm
 
+from dynaflow_dsl.bind.model import Binding
 from dynaflow_dsl.emit.layout import Bracket, Expression, call, flat, lay_out, string
 from dynaflow_dsl.graph.model import Input, TensorType
 from dynaflow_dsl.plan.model import Plan
@@ -33,7 +34,10 @@ def class_attributes(plan: Plan) -> list[str]:
     """Lines of the class variables."""
     binding = plan.binding
     graph, split = binding.graph, binding.schedule.split
-    lines = [f"    entry = {string(graph.entry)}"]
+    lines = [
+        f"    schedule = {string(binding.schedule.name)}",
+        f"    entry = {string(graph.entry)}",
+    ]
     rows: list[str] = ["    inputs = {"]
     by_argument: dict[int, list[Input]] = {}
     for item in graph.inputs:
@@ -43,6 +47,15 @@ def class_attributes(plan: Plan) -> list[str]:
         specs = [_spec(item.value.type) for item in by_argument.get(position, [])]
         rows += _input_row(string(name), specs, count)
     lines += [*rows, "    }"]
+    bounds: list[Expression] = [
+        Bracket(f"{string(name)}: ", "(", (repr(low), repr(high)))
+        for name, low, high in graph.dimensions
+    ]
+    if bounds:
+        lines += lay_out("", Bracket("dimensions = ", "{", tuple(bounds)), "", 4)
+    if written := _written(binding):
+        names = tuple(map(string, written))
+        lines += lay_out("", Bracket("written = ", "(", names), "", 4)
     if split is not None:
         weights = [str(w) for w in _whole_numbers(split.weights)]
         arguments: list[Expression] = [
@@ -56,6 +69,40 @@ def class_attributes(plan: Plan) -> list[str]:
         names = tuple(map(string, plan.streams[1:]))
         lines += lay_out("", Bracket("stream_names = ", "(", names), "", 4)
     return lines
+
+
+def _written(binding: Binding) -> list[str]:
+    """Arguments that the step writes in place, in the order of the signature."""
+    outside = [p for p in (binding.before, binding.after) if p is not None]
+    names = {
+        name
+        for part in (*outside, *binding.parts)
+        for instance in part.instances
+        for name, writes in instance.touched
+        if writes
+    }
+    heads = {item.name for item in binding.graph.inputs if item.name in names}
+    return [
+        argument
+        for argument, count in binding.graph.signature
+        if argument in heads
+        or (count is not None and any(h.startswith(f"{argument}.") for h in heads))
+    ]
+
+
+def step_doc(plan: Plan) -> list[str]:
+    """What a reader of `step` has to know beside its text."""
+    lines = ["One step as scheduled."]
+    if plan.binding.schedule.split is not None:
+        lines.append(
+            "With too few rows for one in every piece, `sequential` runs instead."
+        )
+    if len(plan.streams) > 1:
+        lines.append(
+            "What has no `del` goes where its name is given away, or when the step\n"
+            "returns, after the join."
+        )
+    return lines if len(lines) == 1 else [lines[0], "", *lines[1:]]
 
 
 def _input_row(key: str, specs: Sequence[Bracket], count: int | None) -> list[str]:

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dynaflow_dsl.emit.layout import Expression, call, listed
 from dynaflow_dsl.plan.model import Free, Layer, Statement, Wait
 
-SHOWN_READS = 3
-
 
 def merged(pieces: Sequence[str], axis: int) -> Expression:
     """Pieces made one tensor on main; a single one is copied."""
@@ -43,12 +41,8 @@ def why_waited(wait: Wait, following: Statement | None) -> str:
     if not wait.reads:
         why = f"{wait.label} must follow it"
     else:
-        shown = list(wait.reads[:SHOWN_READS])
-        more = len(wait.reads) - len(shown)
-        names = ", ".join(shown) + (f" and {more} more" if more else "")
-        why = f"{wait.label} reads {names}"
+        why = f"{wait.label} reads {', '.join(wait.reads)}"
     if isinstance(following, Free):
         freed = ", ".join(following.variables)
-        was = "was" if len(following.variables) == 1 else "were"
-        why = f"{why}; {freed} {was} last read before it"
+        why = f"{why}; all readers of {freed} are done"
     return why

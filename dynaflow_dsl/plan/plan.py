@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from dynaflow_dsl.bind.model import Binding, Carried, Produced
+from dynaflow_dsl.bind.model import Binding, BoundPart, Carried, Produced
 from dynaflow_dsl.diagnostics import Diagnostic, Result
 from dynaflow_dsl.plan.build import write_out
 from dynaflow_dsl.plan.checks import issue_order, overlap_claims, overwritten
@@ -40,7 +40,7 @@ def plan(binding: Binding) -> Result[Plan]:
     in_order = PlannedWindow(
         tuple(
             PlannedStep(part.name, 0, False, MAIN, 0, part.name, declared[part.name])
-            for part in binding.parts
+            for part in _program_order(binding)
         ),
         schedule.each.span,
     )
@@ -84,6 +84,44 @@ def _program(
     frees = place_frees(run, uses_of(events, wanted, table), outer)
     draft = Draft(table, timeline, wanted, run, waits, frees, iterations)
     return write_out(draft), []
+
+
+def _program_order(binding: Binding) -> list[BoundPart]:
+    """Parts by data; readers of what the layer before left come before its next maker.
+
+    A name holds one layer's value: were it replaced first, nothing could read the old
+    one. Where the data leaves no such order, program order stays, and DFS308 tells.
+    """
+    parts = {part.name: part for part in binding.parts}
+    by_data: dict[str, set[str]] = {name: set() for name in parts}
+    by_name: dict[str, set[str]] = {name: set() for name in parts}
+    for name, part in parts.items():
+        for role in part.roles:
+            match role:
+                case Produced(maker, _):
+                    by_data[name].add(maker)
+                case Carried(maker, _, _) if maker != name:
+                    by_name[maker].add(name)
+                case _:
+                    pass
+    for wanted in ({n: by_data[n] | by_name[n] for n in parts}, by_data):
+        order = _sorted(wanted)
+        if order is not None:
+            return [parts[name] for name in order]
+    return list(binding.parts)
+
+
+def _sorted(needs: Mapping[str, set[str]]) -> list[str] | None:
+    """Names after all that they need, else in the order given; None for a ring."""
+    order: list[str] = []
+    waiting = list(needs)
+    while waiting:
+        ready = next((n for n in waiting if needs[n] <= set(order)), None)
+        if ready is None:
+            return None
+        order.append(ready)
+        waiting.remove(ready)
+    return order
 
 
 def _simulated(binding: Binding) -> int:

@@ -104,7 +104,8 @@ def lay_out(
                 step.previous,
                 step.stream,
                 step.run,
-                step.label,
+                # After the loop the text names the layer, which `prev.` was to tell.
+                step.label if section != "last" else step.label.removeprefix("prev."),
                 step.span,
             )
             for number, window in enumerate(windows)
