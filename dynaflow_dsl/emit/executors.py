@@ -33,6 +33,7 @@ EXECUTOR_NAMES = frozenset(
         "device",
         "entry",
         "inputs",
+        "parameters",
         "parts",
         "sequential",
         "split",

@@ -9,6 +9,8 @@ from math import lcm
 from dynaflow_dsl.emit.layout import Bracket, Expression, call, flat, lay_out, string
 from dynaflow_dsl.graph.model import Input, TensorType
 from dynaflow_dsl.plan.model import Plan
+from dynaflow_dsl.resolve.model import Value
+from dynaflow_dsl.resolve.values import decimal
 
 
 def class_doc(plan: Plan) -> str:
@@ -34,6 +36,13 @@ def class_attributes(plan: Plan) -> list[str]:
     binding = plan.binding
     graph, split = binding.graph, binding.schedule.split
     lines = [f"    entry = {string(graph.entry)}"]
+    parameters = binding.schedule.parameters
+    if parameters:
+        values = tuple(
+            _keyed(f"{string(each.name)}: ", _literal(each.value))
+            for each in parameters
+        )
+        lines += lay_out("", Bracket("parameters = ", "{", values), "", 4)
     rows: list[str] = ["    inputs = {"]
     by_argument: dict[int, list[Input]] = {}
     for item in graph.inputs:
@@ -56,6 +65,27 @@ def class_attributes(plan: Plan) -> list[str]:
         names = tuple(map(string, plan.streams[1:]))
         lines += lay_out("", Bracket("stream_names = ", "(", names), "", 4)
     return lines
+
+
+def _literal(value: Value) -> Expression:
+    """A parameter's value in Python; a decimal keeps all its digits."""
+    match value:
+        case bool() | int():
+            return repr(value)
+        case Fraction():
+            return decimal(value)
+        case str():
+            return string(value)
+        case tuple():
+            return Bracket("", "[", tuple(map(_literal, value)))
+
+
+def _keyed(key: str, value: Expression) -> Expression:
+    match value:
+        case str():
+            return f"{key}{value}"
+        case Bracket(_, opening, items):
+            return Bracket(key, opening, items)
 
 
 def _input_row(key: str, specs: Sequence[Bracket], count: int | None) -> list[str]:
