@@ -19,9 +19,10 @@ MAIN = "main"
 
 Scalar: TypeAlias = bool | int | float | str
 
-# Values of expressions: decimals are exact.
+# Values of expressions: decimals are exact, and no list holds lists.
 Number: TypeAlias = int | Fraction
-Value: TypeAlias = bool | int | Fraction | str | tuple["Value", ...]
+Atom: TypeAlias = bool | int | Fraction | str
+Value: TypeAlias = Atom | tuple[Atom, ...]
 
 
 @dataclass(frozen=True, slots=True)

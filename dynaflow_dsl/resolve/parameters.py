@@ -9,7 +9,7 @@ from fractions import Fraction
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.resolve import model
 from dynaflow_dsl.resolve.findings import Names, suggestions
-from dynaflow_dsl.resolve.model import Value
+from dynaflow_dsl.resolve.model import Atom, Value
 from dynaflow_dsl.resolve.values import evaluate, written
 from dynaflow_dsl.resolve.walk import symbols
 from dynaflow_dsl.syntax import model as syntax
@@ -91,6 +91,12 @@ def _given(
 
 
 def _read(text: str, default: Value) -> Value | None:
+    if isinstance(default, tuple):
+        return _read_list(text.strip(), default)
+    return _read_atom(text, default)
+
+
+def _read_atom(text: str, default: Atom) -> Atom | None:
     match default:
         case bool():
             return {"true": True, "false": False}.get(text)
@@ -101,24 +107,21 @@ def _read(text: str, default: Value) -> Value | None:
         case str():
             # No place in the language takes a text that could not be written there.
             return text if re.fullmatch(r'[^"\x00-\x1f]*', text) else None
-        case tuple():
-            return _read_list(text.strip(), default)
 
 
-def _read_list(text: str, default: tuple[Value, ...]) -> Value | None:
+def _read_list(text: str, default: tuple[Atom, ...]) -> Value | None:
     """`[a, b]` or `a, b`: items of the kind of the default's first."""
-    example = default[0]
-    if isinstance(example, tuple):
-        return None
+    example: Atom = default[0]
     if any(isinstance(item, Fraction) for item in default):
         example = Fraction()
     inner = text[1:-1] if text.startswith("[") and text.endswith("]") else text
-    items = [_read(_item(item.strip(), example), example) for item in inner.split(",")]
+    words = (_item(item.strip(), example) for item in inner.split(","))
+    items = [_read_atom(word, example) for word in words]
     known = tuple(item for item in items if item is not None)
     return known if len(known) == len(items) else None
 
 
-def _item(text: str, example: Value) -> str:
+def _item(text: str, example: Atom) -> str:
     quoted = isinstance(example, str) and re.fullmatch(r'"[^"]*"', text)
     return text[1:-1] if quoted else text
 
@@ -134,8 +137,6 @@ def _kind(default: Value) -> str:
         case str():
             return "a text without quotes and control characters"
         case tuple():
-            if isinstance(default[0], tuple):
-                return "left as it is: lists of lists cannot be given there"
             return f"a list such as {written(default)}"
 
 

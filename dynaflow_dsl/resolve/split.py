@@ -9,7 +9,7 @@ from math import gcd, lcm
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.resolve import model
 from dynaflow_dsl.resolve.findings import not_yet
-from dynaflow_dsl.resolve.model import Value
+from dynaflow_dsl.resolve.model import Atom, Value
 from dynaflow_dsl.resolve.values import (
     Scope,
     evaluate,
@@ -88,7 +88,7 @@ def _equal_pieces(
 
 
 def _by_weight(
-    into: syntax.Expression, weights: Sequence[Value], found: list[Diagnostic]
+    into: syntax.Expression, weights: Sequence[Atom], found: list[Diagnostic]
 ) -> tuple[Fraction, ...] | None:
     # Weights that a parameter holds have no place of their own here.
     spans = [into.span] * len(weights)

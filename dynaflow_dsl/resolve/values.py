@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.resolve.findings import given_twice, not_yet, unknown_name
-from dynaflow_dsl.resolve.model import Number, Value
+from dynaflow_dsl.resolve.model import Atom, Number, Value
 from dynaflow_dsl.source import Span
 from dynaflow_dsl.syntax import model as syntax
 
@@ -46,7 +46,7 @@ def evaluate(
                 found.append(unknown_name("value", name, span, scope))
             return scope.get(name)
         case syntax.ListOf(items):
-            values = [evaluate(item, found, scope) for item in items]
+            values = [_item(item, found, scope) for item in items]
             known = tuple(value for value in values if value is not None)
             return known if len(known) == len(values) else None
         case syntax.Arithmetic():
@@ -58,6 +58,19 @@ def evaluate(
             return _logical(expression, found, scope)
         case syntax.Comparison():
             return _comparison(expression, found, scope)
+
+
+def _item(
+    expression: syntax.Expression, found: list[Diagnostic], scope: Scope
+) -> Atom | None:
+    """An item of a list. No statement takes lists of lists, and parameters that hold
+    lists of each other would grow without bound."""
+    value = evaluate(expression, found, scope)
+    if isinstance(value, tuple):
+        wanted = "a number, a text, true or false"
+        found.append(wrong_value(wanted, value, expression.span))
+        return None
+    return value
 
 
 def evaluate_condition(
