@@ -125,7 +125,7 @@ def _compile(
 
 
 def _given(path: str, request: Request) -> Given:
-    """What the command line gives; for a check, else what the module was made with."""
+    """What the command line gives; a check adds what the module was made with."""
     given = request.given
     if not request.check:
         return given
@@ -136,7 +136,7 @@ def _given(path: str, request: Request) -> Given:
     stored = stored_given(ModuleFiles.of(request.folder, name).read())
     # A parameter that went makes the module stale, which is what a check is to find.
     kept = {n: text for n, text in stored.parameters.items() if n in parameters}
-    return Given(given.parameters or kept, given.facts or stored.facts)
+    return Given({**kept, **given.parameters}, {**stored.facts, **given.facts})
 
 
 def _choose(file: ScheduleFile, path: str, request: Request) -> ChosenModel:
