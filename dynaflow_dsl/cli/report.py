@@ -124,7 +124,9 @@ def _choose_format(
 def _exit_code(diagnostic: Diagnostic) -> ExitCode:
     if diagnostic.severity is not Severity.ERROR:
         return ExitCode.FINE
-    if diagnostic.code.startswith(COULD_NOT_RUN):
+    # An import that cannot be read is a mistake at a place in a file that was.
+    placed = diagnostic.code == "DFS113" and diagnostic.primary is not None
+    if diagnostic.code.startswith(COULD_NOT_RUN) and not placed:
         return ExitCode.COULD_NOT_RUN
     return ExitCode.FINDINGS
 

@@ -278,3 +278,11 @@ def test_a_mistake_in_an_imported_file_is_shown_once(
     wide.change(wide.folder / "lib" / "parts.dfs", "parts block:", "parts block")
     assert run(["check", "."]) == 1
     assert capsys.readouterr().err.count("error[DFS010]") == 1
+
+
+def test_an_import_that_cannot_be_read_is_a_finding(
+    wide: Workspace, capsys: Capture
+) -> None:
+    (wide.folder / "lib" / "parts.dfs").unlink()
+    assert run(["check", "stack.dfs"]) == 1
+    assert "stack.dfs:5:6" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Parameters are constants of the module's class, laid out as a formatter leaves them."""
+"""Parameters are constants of the module's class, formatted as the rest of it."""
 
 from __future__ import annotations
 
