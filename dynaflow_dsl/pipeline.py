@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dynaflow_dsl.bind import Binding, bind
 from dynaflow_dsl.diagnostics import Diagnostic, Result
 from dynaflow_dsl.graph.model import TracedModel
+from dynaflow_dsl.imports import file_reader, project_root
 from dynaflow_dsl.plan import plan
 from dynaflow_dsl.prove import ProvedPlan, prove
-from dynaflow_dsl.resolve import resolve
-from dynaflow_dsl.resolve.model import ScheduleFile
+from dynaflow_dsl.resolve import Facts, decide, resolve
+from dynaflow_dsl.resolve.model import Scalar, ScheduleFile, UsedFact
 from dynaflow_dsl.source import Source
 from dynaflow_dsl.syntax import parse
+from dynaflow_dsl.syntax.model import Schedule
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedSchedules:
-    """Every schedule of a file, bound to every entry of a model, and proved."""
+    """Every schedule of a file, bound to every entry of a model, and proved.
+
+    `facts` are those of the model that the schedules require something of.
+    """
 
     bindings: tuple[Binding, ...]
     plans: tuple[ProvedPlan, ...]
+    facts: tuple[UsedFact, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +55,54 @@ def read_source(path: str | Path) -> Result[Source]:
     return Result(None, (Diagnostic("DFS113", message),))
 
 
-def understand(source: Source) -> Result[ScheduleFile]:
-    """Text to schedules: syntax and names, no model needed."""
+def understand(
+    source: Source, parameters: Mapping[str, str] | None = None
+) -> Result[ScheduleFile]:
+    """Text to schedules: syntax, imports and names, no model needed.
+
+    `parameters` go before the defaults of the file, in the words of a command line.
+    """
     tree = parse(source)
     if tree.value is None or not tree.ok:
         return Result(None, tree.diagnostics)
-    file = resolve(tree.value)
+    file = resolve(tree.value, file_reader(source), parameters)
     return Result(file.value, tree.diagnostics + file.diagnostics)
 
 
-def read_schedule(path: str | Path) -> Result[ScheduleFile]:
+def read_schedule(
+    path: str | Path, parameters: Mapping[str, str] | None = None
+) -> Result[ScheduleFile]:
     """A file to schedules."""
     source = read_source(path)
-    return (
-        understand(source.value) if source.value else Result(None, source.diagnostics)
-    )
+    if source.value is None:
+        return Result(None, source.diagnostics)
+    return understand(source.value, parameters)
 
 
-def check_schedules(file: ScheduleFile, model: TracedModel) -> Result[CheckedSchedules]:
-    """Bind, plan and prove every schedule for every entry; all findings together."""
+def require_facts(
+    file: ScheduleFile,
+    model: TracedModel | None,
+    given: Mapping[str, Scalar] | None = None,
+) -> Result[tuple[UsedFact, ...]]:
+    """Decide what the schedules require; `given` goes before the model's facts."""
+    if model is None:
+        return decide(file, Facts(given or {}))
+    dimensions = [name for graph in model.graphs for name, _, _ in graph.dimensions]
+    return decide(file, Facts(given or {}, dict(model.facts), tuple(dimensions)))
+
+
+def check_schedules(
+    file: ScheduleFile,
+    model: TracedModel,
+    facts: Mapping[str, Scalar] | None = None,
+) -> Result[CheckedSchedules]:
+    """Bind, plan and prove every schedule for every entry; all findings together.
+
+    Nothing is bound to a model for which the schedules do not say they are made.
+    """
+    required = require_facts(file, model, facts)
+    if required.value is None:
+        return Result(None, required.diagnostics)
     bindings: list[Binding] = []
     plans: list[ProvedPlan] = []
     found: list[Diagnostic] = []
@@ -89,20 +125,27 @@ def check_schedules(file: ScheduleFile, model: TracedModel) -> Result[CheckedSch
     diagnostics = tuple(dict.fromkeys(found))
     if len(plans) < len(file.schedules) * len(model.graphs):
         return Result(None, diagnostics)
-    return Result(CheckedSchedules(tuple(bindings), tuple(plans)), diagnostics)
+    return Result(
+        CheckedSchedules(tuple(bindings), tuple(plans), required.value), diagnostics
+    )
 
 
-def compile_schedules(file: ScheduleFile, model: TracedModel) -> Result[CompiledModule]:
+def compile_schedules(
+    file: ScheduleFile,
+    model: TracedModel,
+    facts: Mapping[str, Scalar] | None = None,
+) -> Result[CompiledModule]:
     """The module of a file, which has at least one schedule, for a traced model."""
     # Here, since `dfsc check` emits nothing and need not load the template engine.
     from dynaflow_dsl.emit import emit
 
-    checked = check_schedules(file, model)
+    checked = check_schedules(file, model, facts)
     if checked.value is None:
         return Result(None, checked.diagnostics)
     plans = checked.value.plans
     path = file.schedules[0].span.source.name
-    module = emit(plans, file, module_name(file, path), stable_name(path), model)
+    name = module_name(file, path)
+    module = emit(plans, file, name, stable_name(path), model, checked.value.facts)
     return Result(
         CompiledModule(
             module.name, module.text, module.map, plans, checked.value.bindings
@@ -113,19 +156,32 @@ def compile_schedules(file: ScheduleFile, model: TracedModel) -> Result[Compiled
 
 def module_name(file: ScheduleFile, path: str) -> str:
     """The only schedule's name, else the file's."""
-    if len(file.schedules) == 1:
-        return file.schedules[0].name
-    return re.sub(r"\W", "_", Path(path).stem)
+    return _module_name([schedule.name for schedule in file.schedules], path)
+
+
+def declared(path: str) -> tuple[str, frozenset[str]] | None:
+    """The name of the module that a file makes, and the parameters it has, whatever
+    their values are; None when the file cannot be read.
+    """
+    source = read_source(path)
+    tree = parse(source.value).value if source.value is not None else None
+    if tree is None:
+        return None
+    schedules = [each for each in tree.declarations if isinstance(each, Schedule)]
+    name = _module_name([schedule.name.text for schedule in schedules], path)
+    parameters = (item.name.text for each in schedules for item in each.parameters)
+    return name, frozenset(parameters)
+
+
+def _module_name(schedules: Sequence[str], path: str) -> str:
+    return schedules[0] if len(schedules) == 1 else re.sub(r"\W", "_", Path(path).stem)
 
 
 def stable_name(path: str) -> str:
     """A file's path from the root of its project, the same wherever dfsc is run.
 
-    The root is the nearest folder above with a `pyproject.toml` or `.git`; a file of no
-    project goes by its name alone.
+    A file of no project goes by its name alone.
     """
     absolute = Path(path).absolute()
-    for parent in absolute.parents:
-        if (parent / "pyproject.toml").exists() or (parent / ".git").exists():
-            return absolute.relative_to(parent).as_posix()
-    return absolute.name
+    root = project_root(absolute)
+    return absolute.relative_to(root).as_posix() if root else absolute.name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -19,10 +19,22 @@ from dynaflow_dsl.cli.modules import (
     compile_command,
     folder_option,
 )
-from dynaflow_dsl.cli.options import ChosenModel, choose_model, model_options
+from dynaflow_dsl.cli.options import (
+    ChosenModel,
+    Given,
+    choose_model,
+    fact_option,
+    model_options,
+    parameter_option,
+)
 from dynaflow_dsl.cli.report import Reporter, output_format_option
 from dynaflow_dsl.cli.schedules import read_schedule
-from dynaflow_dsl.cli.staleness import compare, edited_by_hand, stored_target
+from dynaflow_dsl.cli.staleness import (
+    compare,
+    edited_by_hand,
+    stored_given,
+    stored_target,
+)
 from dynaflow_dsl.diagnostics import Diagnostic, Severity
 from dynaflow_dsl.resolve.model import Scalar, ScheduleFile
 
@@ -34,6 +46,7 @@ class Request:
     folder: Path
     model: str | None
     arguments: Mapping[str, Scalar]
+    given: Given
     check: bool
     diff: bool
 
@@ -47,6 +60,8 @@ class Request:
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @folder_option
 @model_options
+@parameter_option
+@fact_option
 @click.option(
     "--check", is_flag=True, help="Write nothing; say what is stale, missing or edited."
 )
@@ -59,6 +74,8 @@ def command(
     folder: str,
     model: str | None,
     model_arguments: Mapping[str, Scalar],
+    parameters: Mapping[str, str],
+    facts: Mapping[str, Scalar],
     check: bool,
     diff: bool,
 ) -> int:
@@ -67,7 +84,9 @@ def command(
     Traces the model that each file names, proves the schedule and writes MODULE.py and
     MODULE.map.json. When anything is wrong the old module stays as it was.
     """
-    request = Request(Path(folder), model, model_arguments, check, diff)
+    request = Request(
+        Path(folder), model, model_arguments, Given(parameters, facts), check, diff
+    )
     written: dict[Path, str] = {}
     for path in schedule_files(paths):
         _compile(reporter, path, request, written)
@@ -77,14 +96,18 @@ def command(
 def _compile(
     reporter: Reporter, path: str, request: Request, written: dict[Path, str]
 ) -> None:
-    file = read_schedule(reporter, path)
+    given = _given(path, request)
+    file = read_schedule(reporter, path, given.parameters)
     if file is None:
+        return
+    if not file.schedules:
+        reporter.say(f"{path}: no schedule, so no module")
         return
     chosen = _choose(file, path, request)
     loaded = load_model(reporter, chosen)
     if loaded is None:
         return
-    compiled = pipeline.compile_schedules(file, loaded.traced)
+    compiled = pipeline.compile_schedules(file, loaded.traced, given.facts)
     reporter.show(compiled.diagnostics)
     if compiled.value is None or not compiled.ok:
         return
@@ -98,7 +121,22 @@ def _compile(
     if request.writes:
         _write(reporter, files, current)
     else:
-        _compare(reporter, files, current, request, path)
+        _compare(reporter, files, current, replace(request, given=given), path)
+
+
+def _given(path: str, request: Request) -> Given:
+    """What the command line gives; a check adds what the module was made with."""
+    given = request.given
+    if not request.check:
+        return given
+    declared = pipeline.declared(path)
+    if declared is None:
+        return given
+    name, parameters = declared
+    stored = stored_given(ModuleFiles.of(request.folder, name).read())
+    # A parameter that went makes the module stale, which is what a check is to find.
+    kept = {n: text for n, text in stored.parameters.items() if n in parameters}
+    return Given({**kept, **given.parameters}, {**stored.facts, **given.facts})
 
 
 def _choose(file: ScheduleFile, path: str, request: Request) -> ChosenModel:
@@ -132,7 +170,9 @@ def _compare(
 ) -> None:
     name = relative(files.module)
     stored = files.read()
-    repair = compile_command(path, request.folder, request.model, request.arguments)
+    repair = compile_command(
+        path, request.folder, request.model, request.arguments, request.given
+    )
     found = compare(name, stored, current, repair)
     if request.diff:
         old = (stored.module or "").splitlines(keepends=True)

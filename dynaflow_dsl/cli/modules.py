@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from dynaflow_dsl.cli.files import read_text, relative, write_text
-from dynaflow_dsl.cli.options import write_arguments
+from dynaflow_dsl.cli.options import Given, write_arguments
 from dynaflow_dsl.resolve.model import Scalar
 
 DEFAULT_FOLDER = "executors"
@@ -65,10 +65,15 @@ class ModuleFiles:
 
 
 def compile_command(
-    schedule: str, folder: Path, model: str | None, arguments: Mapping[str, Scalar]
+    schedule: str,
+    folder: Path,
+    model: str | None,
+    arguments: Mapping[str, Scalar],
+    given: Given,
 ) -> str:
     """The command line that makes a schedule's module current."""
     words = ["dfsc", "compile", schedule, *write_arguments(model, arguments)]
+    words += given.words()
     if relative(folder) != DEFAULT_FOLDER:
         words += ["-o", relative(folder)]
     return shlex.join(words)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import click
@@ -23,6 +23,49 @@ class ChosenModel:
     target: str
     arguments: Mapping[str, Scalar]
     span: Span | None
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Parameters (`-P`) and facts (`-F`) of a command line; parameters in its words,
+    since only the schedule says what kind of value each has."""
+
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, Scalar] = field(default_factory=dict)
+
+    def words(self) -> list[str]:
+        """The words that give a command the same again."""
+        words = []
+        for name, text in self.parameters.items():
+            words += ["-P", f"{name}={text}"]
+        for name, value in self.facts.items():
+            words += ["-F", f"{name}={write_scalar(value)}"]
+        return words
+
+
+def parameter_option(function: Function) -> Function:
+    """`-P name=value`, as often as needed."""
+    return click.option(
+        "-P",
+        "parameters",
+        metavar="NAME=VALUE",
+        multiple=True,
+        callback=_read_pairs,
+        help="A parameter of the schedule, such as -P ways=3.",
+    )(function)
+
+
+def fact_option(function: Function) -> Function:
+    """`-F name=value`, as often as needed."""
+    return click.option(
+        "-F",
+        "facts",
+        metavar="NAME=VALUE",
+        multiple=True,
+        callback=_read_arguments,
+        help="A fact that `require` may ask for, such as -F tp_size=2; goes before "
+        "what the model says.",
+    )(function)
 
 
 def model_argument_option(function: Function) -> Function:
@@ -70,31 +113,43 @@ def read_scalar(text: str) -> Scalar:
     """`true` and `false`, an integer, a decimal number, else the text itself."""
     if text in ("true", "false"):
         return text == "true"
-    if re.fullmatch(r"[+-]?\d+", text):
+    # Python reads no integer of more digits.
+    if re.fullmatch(r"[+-]?[0-9]{1,4000}", text):
         return int(text)
-    if re.fullmatch(r"[+-]?\d+\.\d+(e[+-]?\d+)?", text):
+    if re.fullmatch(r"[+-]?[0-9]+\.[0-9]+(e[+-]?[0-9]+)?", text):
         return float(text)
     return text
+
+
+def write_scalar(value: Scalar) -> str:
+    """The text that is read as this value."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def write_arguments(model: str | None, arguments: Mapping[str, Scalar]) -> list[str]:
     """The words that give a command the same model again."""
     words = ["--model", model] if model is not None else []
     for name, value in arguments.items():
-        shown = str(value).lower() if isinstance(value, bool) else str(value)
-        words += ["-M", f"{name}={shown}"]
+        words += ["-M", f"{name}={write_scalar(value)}"]
     return words
 
 
 def _read_arguments(
     context: click.Context, option: click.Parameter, values: Iterable[str]
 ) -> dict[str, Scalar]:
-    arguments: dict[str, Scalar] = {}
+    pairs = _read_pairs(context, option, values)
+    return {name: read_scalar(text) for name, text in pairs.items()}
+
+
+def _read_pairs(
+    context: click.Context, option: click.Parameter, values: Iterable[str]
+) -> dict[str, str]:
+    pairs: dict[str, str] = {}
     for value in values:
         name, equals, text = value.partition("=")
         if not equals or not name.isidentifier():
             raise click.BadParameter(f"{value!r} is not NAME=VALUE", context, option)
-        if name in arguments:
+        if name in pairs:
             raise click.BadParameter(f"{name} is given twice", context, option)
-        arguments[name] = read_scalar(text)
-    return arguments
+        pairs[name] = text
+    return pairs

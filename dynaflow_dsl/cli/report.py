@@ -49,13 +49,16 @@ class Reporter:
     code: ExitCode = ExitCode.FINE
     _diagnostics: list[Diagnostic] = field(default_factory=list)
     _results: list[object] = field(default_factory=list)
+    _seen: set[str] = field(default_factory=set)
 
     def show(self, diagnostics: Iterable[Diagnostic]) -> None:
         """Write diagnostics as they come, or keep them for the JSON document.
 
-        Errors raise the exit code: to COULD_NOT_RUN for those of the kinds above.
+        Errors raise the exit code: to COULD_NOT_RUN for those of the kinds above. A
+        file that others import is read again for each of them; what is wrong with it is
+        shown once.
         """
-        shown = tuple(diagnostics)
+        shown = tuple(each for each in diagnostics if self._is_new(each))
         self.code = max([self.code, *map(_exit_code, shown)])
         if self.format == "json":
             self._diagnostics += shown
@@ -65,6 +68,13 @@ class Reporter:
             if self.format == "full":
                 text = f"{_coloured(text, diagnostic)}\n"
             sys.stderr.write(text)
+
+    def _is_new(self, diagnostic: Diagnostic) -> bool:
+        text = render([diagnostic])
+        if diagnostic.primary is None or text not in self._seen:
+            self._seen.add(text)
+            return True
+        return False
 
     def fail(self) -> None:
         """Set the exit code for findings that a result has already shown."""
@@ -114,7 +124,9 @@ def _choose_format(
 def _exit_code(diagnostic: Diagnostic) -> ExitCode:
     if diagnostic.severity is not Severity.ERROR:
         return ExitCode.FINE
-    if diagnostic.code.startswith(COULD_NOT_RUN):
+    # An import that cannot be read is a mistake at a place in a file that was.
+    placed = diagnostic.code == "DFS113" and diagnostic.primary is not None
+    if diagnostic.code.startswith(COULD_NOT_RUN) and not placed:
         return ExitCode.COULD_NOT_RUN
     return ExitCode.FINDINGS
 

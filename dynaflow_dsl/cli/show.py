@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 
 import click
 
 from dynaflow_dsl.bind import bind
 from dynaflow_dsl.bind.model import Binding
 from dynaflow_dsl.cli.files import schedule_files
+from dynaflow_dsl.cli.options import parameter_option
 from dynaflow_dsl.cli.report import Reporter, output_format_option
 from dynaflow_dsl.cli.schedules import read_schedule
 from dynaflow_dsl.cli.snapshots import graph_option, note_other_model, read_snapshot
@@ -41,12 +43,19 @@ from dynaflow_dsl.views.windows import heading, windows
     help="A time chart of the streams.",
 )
 @graph_option
+@parameter_option
 @output_format_option
 @click.pass_obj
-def command(reporter: Reporter, file: str, view: str, graph: str | None) -> int:
+def command(
+    reporter: Reporter,
+    file: str,
+    view: str,
+    graph: str | None,
+    parameters: Mapping[str, str],
+) -> int:
     """Show the timeline or the parts of a schedule file."""
     (path,) = schedule_files([file])
-    schedules = read_schedule(reporter, path)
+    schedules = read_schedule(reporter, path, parameters)
     if schedules is None:
         return reporter.code
     bindings = _bindings(reporter, path, graph, schedules)

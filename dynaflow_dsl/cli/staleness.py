@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dynaflow_dsl.cli.modules import ModuleText
+from dynaflow_dsl.cli.options import Given
 from dynaflow_dsl.diagnostics import Diagnostic
 
 
@@ -56,6 +57,22 @@ def stored_target(stored: ModuleText) -> tuple[str, dict[str, Any]] | None:
         case {"name": str(name), "arguments": dict(arguments)}:
             return name, arguments
     return None
+
+
+def stored_given(stored: ModuleText) -> Given:
+    """The parameters and facts that a module was compiled with on a command line."""
+    known = _read_map(stored.map) or {}
+    match known.get("given"):
+        case {"parameters": dict(parameters), "facts": dict(facts)}:
+            return Given(
+                {str(name): str(text) for name, text in parameters.items()},
+                {
+                    str(name): value
+                    for name, value in facts.items()
+                    if isinstance(value, bool | int | float | str)
+                },
+            )
+    return Given()
 
 
 def changed_function(old: str, new: str) -> tuple[str, str, str] | None:

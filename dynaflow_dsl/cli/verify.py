@@ -24,7 +24,13 @@ from dynaflow_dsl.cli.modules import (
     compile_command,
     folder_option,
 )
-from dynaflow_dsl.cli.options import choose_model, model_options
+from dynaflow_dsl.cli.options import (
+    Given,
+    choose_model,
+    fact_option,
+    model_options,
+    parameter_option,
+)
 from dynaflow_dsl.cli.report import Reporter, output_format_option
 from dynaflow_dsl.cli.schedules import read_schedule
 from dynaflow_dsl.cli.staleness import compare
@@ -51,6 +57,8 @@ class Request:
 @click.argument("file")
 @folder_option
 @model_options
+@parameter_option
+@fact_option
 @click.option(
     "--batch",
     "batches",
@@ -72,6 +80,8 @@ def command(
     folder: str,
     model: str | None,
     model_arguments: Mapping[str, Scalar],
+    parameters: Mapping[str, str],
+    facts: Mapping[str, Scalar],
     batches: tuple[int, ...],
     device: str | None,
     text_only: bool,
@@ -83,21 +93,23 @@ def command(
     rounding; the order of streams is recorded and checked for races and early frees.
     """
     (path,) = schedule_files([file])
-    schedules = read_schedule(reporter, path)
+    schedules = read_schedule(reporter, path, parameters)
     if schedules is None:
         return reporter.code
     chosen = choose_model(schedules, path, model, model_arguments)
     loaded = load_model(reporter, chosen)
     if loaded is None:
         return reporter.code
-    compiled = pipeline.compile_schedules(schedules, loaded.traced)
+    compiled = pipeline.compile_schedules(schedules, loaded.traced, facts)
     reporter.show(compiled.diagnostics)
     if compiled.value is None or not compiled.ok:
         return reporter.code
     made = compiled.value
     request = Request(batches, device, compiled=not text_only)
     current = ModuleText(made.text, made.map)
-    repair = compile_command(path, Path(folder), model, model_arguments)
+    repair = compile_command(
+        path, Path(folder), model, model_arguments, Given(parameters, facts)
+    )
     with tempfile.TemporaryDirectory() as temporary:
         files = ModuleFiles.of(Path(folder), made.name)
         if files.module.is_file():

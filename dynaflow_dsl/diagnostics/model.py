@@ -44,6 +44,18 @@ class Diagnostic:
     helps: tuple[str, ...] = ()
     severity: Severity = Severity.ERROR
 
+    @property
+    def others(self) -> tuple[Label, ...]:
+        """The secondary places, and where the text at any of the places is used.
+
+        Text that a `use` brought in is at fault only together with that `use`.
+        """
+        if self.primary is None:
+            return self.secondary
+        places = (self.primary, *self.secondary)
+        uses = dict.fromkeys(use for place in places for use in place.span.uses)
+        return (*self.secondary, *(Label(use, "used here") for use in uses))
+
 
 @dataclass(frozen=True, slots=True)
 class Result(Generic[T]):

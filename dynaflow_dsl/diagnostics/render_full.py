@@ -55,7 +55,7 @@ def render_full(diagnostic: Diagnostic) -> str:
 def _labels(diagnostic: Diagnostic) -> list[tuple[Label, bool]]:
     if diagnostic.primary is None:
         return []
-    secondary = [(label, False) for label in diagnostic.secondary]
+    secondary = [(label, False) for label in diagnostic.others]
     return [(diagnostic.primary, True), *secondary]
 
 

@@ -28,7 +28,7 @@ def _entry(diagnostic: Diagnostic) -> dict[str, object]:
         "severity": str(diagnostic.severity),
         "message": diagnostic.message,
         "primary": _label(diagnostic.primary) if diagnostic.primary else None,
-        "secondary": [_label(label) for label in diagnostic.secondary],
+        "secondary": [_label(label) for label in diagnostic.others],
         "notes": list(diagnostic.notes),
         "helps": list(diagnostic.helps),
     }

@@ -39,6 +39,7 @@ EXECUTOR_NAMES = frozenset(
         "dimensions",
         "entry",
         "inputs",
+        "parameters",
         "parts",
         "schedule",
         "sequential",

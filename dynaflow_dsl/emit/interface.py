@@ -10,6 +10,8 @@ from dynaflow_dsl.bind.model import Binding
 from dynaflow_dsl.emit.layout import Bracket, Expression, call, flat, lay_out, string
 from dynaflow_dsl.graph.model import Input, TensorType
 from dynaflow_dsl.plan.model import Plan
+from dynaflow_dsl.resolve.model import Value
+from dynaflow_dsl.resolve.values import decimal
 
 
 def class_doc(plan: Plan) -> str:
@@ -38,6 +40,13 @@ def class_attributes(plan: Plan) -> list[str]:
         f"    schedule = {string(binding.schedule.name)}",
         f"    entry = {string(graph.entry)}",
     ]
+    parameters = binding.schedule.parameters
+    if parameters:
+        values = tuple(
+            _keyed(f"{string(each.name)}: ", _literal(each.value))
+            for each in parameters
+        )
+        lines += lay_out("", Bracket("parameters = ", "{", values), "", 4)
     rows: list[str] = ["    inputs = {"]
     by_argument: dict[int, list[Input]] = {}
     for item in graph.inputs:
@@ -103,6 +112,27 @@ def step_doc(plan: Plan) -> list[str]:
             "returns, after the join."
         )
     return lines if len(lines) == 1 else [lines[0], "", *lines[1:]]
+
+
+def _literal(value: Value) -> Expression:
+    """A parameter's value in Python; a decimal keeps all its digits."""
+    match value:
+        case bool() | int():
+            return repr(value)
+        case Fraction():
+            return decimal(value)
+        case str():
+            return string(value)
+        case tuple():
+            return Bracket("", "[", tuple(map(_literal, value)))
+
+
+def _keyed(key: str, value: Expression) -> Expression:
+    match value:
+        case str():
+            return f"{key}{value}"
+        case Bracket(_, opening, items):
+            return Bracket(key, opening, items)
 
 
 def _input_row(key: str, specs: Sequence[Bracket], count: int | None) -> list[str]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 
 from dynaflow_dsl.emit.functions import FunctionText
 from dynaflow_dsl.emit.steps import Line
 from dynaflow_dsl.graph.model import TensorType, TracedModel
+from dynaflow_dsl.resolve.model import ScheduleFile, UsedFact, Value
 
 # Ends a rendered line that has an origin, followed by the origin's number; taken out
 # again before the text is written. No source text can hold it.
@@ -81,7 +83,8 @@ def write_map(
     module: str,
     text: str,
     source: str,
-    digest: str,
+    file: ScheduleFile,
+    facts: Sequence[UsedFact],
     graphs: Mapping[str, str],
     model: TracedModel,
     lines: list[dict[str, object]],
@@ -90,17 +93,33 @@ def write_map(
     parts: Mapping[str, Mapping[str, str]],
     format_number: int,
 ) -> str:
-    """The JSON text; one entry per line in the long lists, so that diffs stay small."""
+    """The JSON text; one entry per line in the long lists, so that diffs stay small.
+
+    `facts` are those that the schedules require something of. `given` repeats what the
+    command line said of parameters and facts, so that a check can say it again; values
+    that the file or the model has by itself are not in there, since they may change.
+    """
     document: dict[str, object] = {
         "format": format_number,
         "module": f"{module}.py",
         "source": source,
-        "schedule": digest,
+        "schedule": file.digest,
         "graph": dict(graphs),
         "parts": {entry: dict(hashes) for entry, hashes in parts.items()},
         "body": hashlib.sha256(text.encode()).hexdigest(),
         "target": {"name": model.target, "arguments": dict(model.arguments)},
-        "facts": dict(model.facts),
+        "parameters": {
+            schedule.name: {
+                each.name: _json(each.value) for each in schedule.parameters
+            }
+            for schedule in file.schedules
+            if schedule.parameters
+        },
+        "facts": {fact.name: fact.value for fact in facts},
+        "given": {
+            "parameters": dict(file.given),
+            "facts": {fact.name: fact.value for fact in facts if fact.given},
+        },
         "device": model.device,
         "dtype": model.dtype,
         "model": {
@@ -115,6 +134,15 @@ def write_map(
         "operations": operations,
     }
     return _readable(document, 0) + "\n"
+
+
+def _json(value: Value) -> object:
+    match value:
+        case Fraction():
+            return float(value)
+        case tuple():
+            return [_json(item) for item in value]
+    return value
 
 
 def _readable(value: object, depth: int) -> str:

@@ -15,7 +15,7 @@ from dynaflow_dsl.emit.model import Module
 from dynaflow_dsl.graph.digest import graph_digest
 from dynaflow_dsl.graph.model import TensorType, TracedModel
 from dynaflow_dsl.prove.model import ProvedPlan
-from dynaflow_dsl.resolve.model import ScheduleFile
+from dynaflow_dsl.resolve.model import ScheduleFile, UsedFact
 from dynaflow_dsl.resources import folder
 
 # Rises only when emitted text or what it needs of the runtime changes.
@@ -28,8 +28,12 @@ def emit(
     name: str,
     source: str,
     model: TracedModel,
+    facts: Sequence[UsedFact] = (),
 ) -> Module:
-    """The module `name` with a class per plan; `source` is the file's name in it."""
+    """The module `name` with a class per plan; `source` is the file's name in it.
+
+    `facts` are those of the model that the schedules require something of.
+    """
     writer = ModuleWriter(several=len(plans) > 1)
     executors = [writer.executor(proved.plan) for proved in plans]
     imports = ["Executor", "Part", "TensorSpec", "loader"]
@@ -65,7 +69,8 @@ def emit(
         module=name,
         text=text,
         source=source,
-        digest=file.digest,
+        file=file,
+        facts=facts,
         graphs=digests,
         model=model,
         lines=plan_lines(origins, writer.lines),

@@ -7,6 +7,8 @@ import json
 from collections.abc import Sequence
 
 from dynaflow_dsl.resolve import model
+from dynaflow_dsl.resolve.values import written
+from dynaflow_dsl.syntax import model as syntax
 
 DIGITS = 12
 
@@ -17,7 +19,8 @@ def meaning_digest(
     """Twelve hex digits of a hash over the meaning of a file.
 
     Layout, comments and the way a timeline is written (a `stagger`, or the same windows
-    under `order`) do not count; names, order of declarations and windows do.
+    under `order`) do not count; names, order of declarations and windows do. Parts
+    count the same wherever they were declared, in the file or in one that it imports.
     """
     content = {
         "model": [reference.target, reference.arguments] if reference else None,
@@ -30,6 +33,15 @@ def meaning_digest(
 def _schedule(schedule: model.Schedule) -> list[object]:
     split = schedule.split
     each = schedule.each
+    # Nothing is added for what a schedule does not have, so that the digests of files
+    # stay when the language grows.
+    more: list[object] = []
+    if schedule.parameters:
+        values = [[each.name, written(each.value)] for each in schedule.parameters]
+        more.append(["parameters", values])
+    if schedule.requirements:
+        conditions = [_expression(each.condition) for each in schedule.requirements]
+        more.append(["require", conditions])
     return [
         schedule.name,
         [stream.name for stream in schedule.streams],
@@ -45,6 +57,24 @@ def _schedule(schedule: model.Schedule) -> list[object]:
             ]
             for window in each.windows
         ],
+        *more,
+    ]
+
+
+def _expression(expression: syntax.Expression) -> list[object]:
+    match expression:
+        case syntax.Number(value) | syntax.String(value) | syntax.Boolean(value):
+            return ["value", written(value)]
+        case syntax.Symbol(name):
+            return ["name", name]
+        case syntax.ListOf(items):
+            return ["list", *map(_expression, items)]
+        case syntax.Not(operand):
+            return ["not", _expression(operand)]
+    return [
+        expression.operator,
+        _expression(expression.left),
+        _expression(expression.right),
     ]
 
 

@@ -26,18 +26,25 @@ def unknown_name(
     kind: str, name: str, span: Span, choices: Iterable[str]
 ) -> Diagnostic:
     """For a name that stands for nothing; `kind` is what was looked for."""
+    return Diagnostic(
+        "DFS102",
+        f"there is no {kind} '{name}'",
+        Label(span, "unknown"),
+        helps=suggestions(name, choices),
+    )
+
+
+def suggestions(name: str, choices: Iterable[str]) -> tuple[str, ...]:
+    """The most similar of the names that exist, else some of them."""
     known = sorted(choices)
     close = difflib.get_close_matches(name, known, n=1)
-    helps: tuple[str, ...] = ()
     if close:
-        helps = (f"did you mean '{close[0]}'?",)
-    elif known:
-        listed = ", ".join(known[:MAX_CHOICES])
-        more = ", ..." if len(known) > MAX_CHOICES else ""
-        helps = (f"known here: {listed}{more}",)
-    return Diagnostic(
-        "DFS102", f"there is no {kind} '{name}'", Label(span, "unknown"), helps=helps
-    )
+        return (f"did you mean '{close[0]}'?",)
+    if not known:
+        return ()
+    listed = ", ".join(known[:MAX_CHOICES])
+    more = ", ..." if len(known) > MAX_CHOICES else ""
+    return (f"known here: {listed}{more}",)
 
 
 def given_twice(what: str, again: Span, first: Span) -> Diagnostic:
@@ -51,7 +58,8 @@ def given_twice(what: str, again: Span, first: Span) -> Diagnostic:
 
 
 class Names:
-    """The names of one schedule: streams, the split's index, the iteration, parts.
+    """The names of one schedule: parameters, streams, the split's index, the iteration,
+    parts. Those at the top of a file are a space of their own.
 
     They share one space, so that a name means one thing wherever it is read.
     """

@@ -2,7 +2,8 @@
 
 What `resolve` hands on holds no sugar: a `stagger` has become windows, a step
 without an index has become one step per piece, and every stream a step runs on is
-known. Spans point at the text each thing came from.
+known; parts that a `use` brought stand where the `use` stood. Spans point at the text
+each thing came from.
 """
 
 from __future__ import annotations
@@ -12,10 +13,16 @@ from fractions import Fraction
 from typing import Literal, TypeAlias
 
 from dynaflow_dsl.source import Span
+from dynaflow_dsl.syntax.model import Expression
 
 MAIN = "main"
 
 Scalar: TypeAlias = bool | int | float | str
+
+# Values of expressions: decimals are exact, and no list holds lists.
+Number: TypeAlias = int | Fraction
+Atom: TypeAlias = bool | int | Fraction | str
+Value: TypeAlias = Atom | tuple[Atom, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +32,36 @@ class ModelReference:
     target: str
     arguments: tuple[tuple[str, Scalar], ...]
     span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a schedule with the value it has: its default, or that of `-P`."""
+
+    name: str
+    value: Value
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """`require CONDITION`: the one expression that stays one.
+
+    What it says of the model is known only once there is a model, and the file has to
+    be read to know which model that is.
+    """
+
+    condition: Expression
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class UsedFact:
+    """What a requirement read; `given` when the command line said it (`-F`)."""
+
+    name: str
+    value: Scalar
+    given: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +220,8 @@ class Schedule:
     each: Each
     name_span: Span
     span: Span
+    parameters: tuple[Parameter, ...] = ()
+    requirements: tuple[Requirement, ...] = ()
 
     @property
     def pieces(self) -> int:
@@ -192,8 +231,12 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleFile:
-    """What one `.dfs` file says. `digest` is that of its meaning, not its layout."""
+    """What one `.dfs` file says. `digest` is that of its meaning, not its layout.
+
+    `given` are the parameters that the command line set, in its words.
+    """
 
     model: ModelReference | None
     schedules: tuple[Schedule, ...]
     digest: str
+    given: tuple[tuple[str, str], ...] = ()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.resolve import model
 from dynaflow_dsl.resolve.findings import Names, given_twice, not_yet, unknown_name
+from dynaflow_dsl.resolve.groups import Groups, check_part
+from dynaflow_dsl.resolve.parameters import listed, resolve_parameters
+from dynaflow_dsl.resolve.requirements import check_names
 from dynaflow_dsl.resolve.selectors import (
     check_selectors,
     resolve_path,
@@ -27,20 +30,31 @@ class Statements:
     streams: tuple[syntax.Stream, ...]
     split: syntax.Split | None
     each: syntax.Each | None
+    requirements: tuple[syntax.Require, ...]
 
 
 class ScheduleResolver:
-    """Resolves one schedule; findings go into `found`, shared by the whole file."""
+    """Resolves one schedule; findings go into `found`, shared by the whole file.
 
-    def __init__(self, tree: syntax.Schedule, found: list[Diagnostic]) -> None:
+    `given` are the parameters that the command line sets.
+    """
+
+    def __init__(
+        self,
+        tree: syntax.Schedule,
+        groups: Groups,
+        given: Mapping[str, str],
+        found: list[Diagnostic],
+    ) -> None:
         self.tree = tree
+        self.groups = groups
         self.found = found
         self.names = Names(found)
-        self.parameters = [parameter.name.text for parameter in tree.parameters]
+        self.scope = resolve_parameters(tree, given, self.names, found)
         self.used_streams: set[str] = set()
         # Whether something that may use names was refused, so that nothing can be said
         # about names that seem unused or unknown.
-        self.incomplete = bool(tree.parameters)
+        self.incomplete = False
 
     def resolve(self) -> model.Schedule | None:
         """The schedule, or None when its parts or timeline could not be read."""
@@ -48,7 +62,7 @@ class ScheduleResolver:
         streams = tuple(self._stream(stream) for stream in statements.streams)
         split = None
         if statements.split is not None:
-            split = resolve_split(statements.split, self.parameters, self.found)
+            split = resolve_split(statements.split, self.scope, self.found)
             self.names.declare("split index", statements.split.index)
         known_pieces = split is not None or statements.split is None
         each = None
@@ -62,6 +76,9 @@ class ScheduleResolver:
                 for stream in streams
                 if stream.name not in self.used_streams
             )
+        dimensions = [statements.split.dimension.text] if statements.split else []
+        for requirement in statements.requirements:
+            self.found += check_names(requirement, dimensions, self.scope)
         if each is None:
             return None
         return model.Schedule(
@@ -72,17 +89,19 @@ class ScheduleResolver:
             each,
             self.tree.name.span,
             self.tree.span,
+            listed(self.tree, self.scope),
+            tuple(
+                model.Requirement(requirement.condition, requirement.span)
+                for requirement in statements.requirements
+            ),
         )
 
     def _statements(self) -> Statements:
         """Sort the statements, and refuse those that this release does not have."""
-        if self.tree.parameters:
-            first, last = self.tree.parameters[0].span, self.tree.parameters[-1].span
-            place = Span(first.source, first.start, last.end)
-            self._refuse("a schedule with parameters", place)
         streams: list[syntax.Stream] = []
         split: syntax.Split | None = None
         each: syntax.Each | None = None
+        requirements: list[syntax.Require] = []
         for statement in self.tree.statements:
             span = statement.span
             match statement:
@@ -97,18 +116,18 @@ class ScheduleResolver:
                 case syntax.Each():
                     self._refuse("a second 'each' in one schedule", span)
                 case syntax.Require():
-                    self.found.append(not_yet("'require'", span))
+                    requirements.append(statement)
                 case syntax.Capture():
                     self.found.append(not_yet("'capture'", span))
                 case syntax.Part():
                     self._refuse("a 'part' outside 'each'", span)
                 case syntax.Use():
-                    self._refuse("'use'", span)
+                    self._refuse("'use' outside 'each'", span)
                 case syntax.Order():
                     self._refuse("an 'order' outside 'each'", span)
                 case syntax.Stagger():
                     self._refuse("a 'stagger' outside 'each'", span)
-        return Statements(tuple(streams), split, each)
+        return Statements(tuple(streams), split, each, tuple(requirements))
 
     def _refuse(self, what: str, span: Span) -> None:
         self.incomplete = True
@@ -137,13 +156,13 @@ class ScheduleResolver:
             self.found.append(not_yet("'having'", each.having.span))
         timelines: list[syntax.Order | syntax.Stagger] = []
         declared: list[syntax.Part] = []
-        for statement in each.body:
+        body, whole = self.groups.expand(each.body, self.found)
+        self.incomplete |= not whole
+        for statement in body:
             match statement:
                 case syntax.Part():
                     self.names.declare("part", statement.name)
                     declared.append(statement)
-                case syntax.Use():
-                    self._refuse("'use'", statement.span)
                 case syntax.Order() | syntax.Stagger():
                     timelines.append(statement)
         for again in timelines[1:]:
@@ -153,6 +172,7 @@ class ScheduleResolver:
             self.found.append(_no_timeline(each))
         pieces = len(split.weights) if split else 1
         names = [part.name.text for part in declared]
+        known_parts = names if whole else None
         stream_names = [stream.name for stream in streams]
         placed = {
             part.name.text: self._part_streams(
@@ -160,9 +180,11 @@ class ScheduleResolver:
             )
             for part in declared
         }
-        parts = [self._part(part, names, placed[part.name.text]) for part in declared]
+        parts = [
+            self._part(part, known_parts, placed[part.name.text]) for part in declared
+        ]
         sound = [part for part in parts if part is not None]
-        if len(sound) == len(declared):
+        if whole and len(sound) == len(declared):
             self.found += check_selectors(sound)
         if not timelines or not known_pieces or self.incomplete:
             return None
@@ -204,11 +226,12 @@ class ScheduleResolver:
     # ---- parts -----------------------------------------------------------------------
 
     def _part(
-        self, part: syntax.Part, names: Sequence[str], streams: tuple[str, ...] | None
+        self,
+        part: syntax.Part,
+        names: Sequence[str] | None,
+        streams: tuple[str, ...] | None,
     ) -> model.Part | None:
-        options_by_name(part.options, "part", [], ["rowwise"], self.found)
-        if part.via is not None:
-            self.found.append(not_yet("'via'", part.via.span))
+        check_part(part, self.found)
         selector = resolve_selector(part.selector, names, self.found)
         if selector is None or streams is None:
             return None

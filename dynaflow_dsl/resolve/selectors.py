@@ -15,17 +15,20 @@ OWN = "own"
 
 def resolve_selector(
     selector: syntax.SelectorExpression,
-    parts: Sequence[str],
+    parts: Sequence[str] | None,
     found: list[Diagnostic],
 ) -> model.Selector | None:
-    """A selector whose names all exist, or None after saying which do not."""
+    """A selector whose names all exist, or None after saying which do not.
+
+    `parts` is None when not all parts are known: then any name may be one.
+    """
     match selector:
         case syntax.Path():
             return resolve_path(selector)
         case syntax.PartReference(name, span):
             if name == REST:
                 return model.RestSelector(span)
-            if name not in parts:
+            if parts is not None and name not in parts:
                 found.append(unknown_name("part", name, span, parts))
                 return None
             return model.PartSelector(name, span)

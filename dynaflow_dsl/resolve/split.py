@@ -9,7 +9,14 @@ from math import gcd, lcm
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.resolve import model
 from dynaflow_dsl.resolve.findings import not_yet
-from dynaflow_dsl.resolve.values import Value, evaluate, options_by_name, wrong_value
+from dynaflow_dsl.resolve.model import Atom, Value
+from dynaflow_dsl.resolve.values import (
+    Scope,
+    evaluate,
+    options_by_name,
+    written,
+    wrong_value,
+)
 from dynaflow_dsl.source import Span
 from dynaflow_dsl.syntax import model as syntax
 
@@ -17,15 +24,15 @@ MAX_PIECES = 64
 
 
 def resolve_split(
-    split: syntax.Split, parameters: Sequence[str], found: list[Diagnostic]
+    split: syntax.Split, scope: Scope, found: list[Diagnostic]
 ) -> model.Split | None:
     """The pieces of a split, or None after saying what is wrong with them."""
-    weights = _weights(split.into, parameters, found)
+    weights = _weights(split.into, scope, found)
     align = 1
     options = options_by_name(split.options, "split", ["align"], [], found)
     if "align" in options:
         value = options["align"].value
-        align = _align(value, evaluate(value, found, parameters), found)
+        align = _align(value, evaluate(value, found, scope), found)
     if weights is None:
         return None
     return model.Split(
@@ -42,21 +49,23 @@ def _align(
         found.append(wrong_value("a whole number", value, expression.span))
         return 1
     if value < 1:
-        found.append(_unfit("pieces are aligned to one row or more", expression.span))
+        found.append(
+            _unfit("pieces are aligned to one row or more", value, expression.span)
+        )
         return 1
     return value
 
 
 def _weights(
-    into: syntax.Expression, parameters: Sequence[str], found: list[Diagnostic]
+    into: syntax.Expression, scope: Scope, found: list[Diagnostic]
 ) -> tuple[Fraction, ...] | None:
     if isinstance(into, syntax.ListOf) and all(
-        isinstance(item, syntax.Symbol) and item.name not in parameters
+        isinstance(item, syntax.Symbol) and item.name not in scope
         for item in into.items
     ):
         found.append(not_yet("a split by phase", into.span))
         return None
-    match evaluate(into, found, parameters):
+    match evaluate(into, found, scope):
         case None:
             return None
         case tuple() as weights:
@@ -73,27 +82,32 @@ def _equal_pieces(
     count: int, span: Span, found: list[Diagnostic]
 ) -> tuple[Fraction, ...] | None:
     if not 2 <= count <= MAX_PIECES:
-        found.append(_unfit(f"a split makes 2 to {MAX_PIECES} pieces", span))
+        found.append(_unfit(f"a split makes 2 to {MAX_PIECES} pieces", count, span))
         return None
     return (Fraction(1),) * count
 
 
 def _by_weight(
-    into: syntax.Expression, weights: Sequence[Value], found: list[Diagnostic]
+    into: syntax.Expression, weights: Sequence[Atom], found: list[Diagnostic]
 ) -> tuple[Fraction, ...] | None:
-    items = into.items if isinstance(into, syntax.ListOf) else ()
+    # Weights that a parameter holds have no place of their own here.
+    spans = [into.span] * len(weights)
+    if isinstance(into, syntax.ListOf):
+        spans = [item.span for item in into.items]
     exact: list[Fraction] = []
-    for item, weight in zip(items, weights, strict=True):
+    for span, weight in zip(spans, weights, strict=True):
         if isinstance(weight, bool) or not isinstance(weight, int | Fraction):
-            found.append(wrong_value("a number", weight, item.span))
+            found.append(wrong_value("a number", weight, span))
         elif weight <= 0:
-            found.append(_unfit("a weight is greater than zero", item.span))
+            found.append(_unfit("a weight is greater than zero", weight, span))
         else:
             exact.append(Fraction(weight))
     if len(exact) < len(weights):
         return None
     if not 2 <= len(exact) <= MAX_PIECES:
-        found.append(_unfit(f"a split makes 2 to {MAX_PIECES} pieces", into.span))
+        found.append(
+            _unfit(f"a split makes 2 to {MAX_PIECES} pieces", tuple(weights), into.span)
+        )
         return None
     return smallest(exact)
 
@@ -106,5 +120,8 @@ def smallest(weights: Sequence[Fraction]) -> tuple[Fraction, ...]:
     return tuple(Fraction(number // divisor) for number in whole)
 
 
-def _unfit(message: str, span: Span) -> Diagnostic:
-    return Diagnostic("DFS311", message, Label(span, "not this"))
+def _unfit(message: str, value: Value, span: Span) -> Diagnostic:
+    text = f"this is {written(value)}"
+    if isinstance(value, tuple):
+        text = f"this has {len(value)}"
+    return Diagnostic("DFS311", message, Label(span, text))

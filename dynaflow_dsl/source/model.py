@@ -35,11 +35,16 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Characters `start` to `end` (exclusive) of a source."""
+    """Characters `start` to `end` (exclusive) of a source.
+
+    `used_at` is the statement that brought the text to where it counts, for text that
+    stands elsewhere: the `use` of a group of parts.
+    """
 
     source: Source
     start: int
     end: int
+    used_at: Span | None = None
 
     @property
     def line(self) -> int:
@@ -55,6 +60,13 @@ class Span:
     def text(self) -> str:
         """The characters themselves."""
         return self.source.text[self.start : self.end]
+
+    @property
+    def uses(self) -> tuple[Span, ...]:
+        """The statements that brought the text here, the nearest first."""
+        if self.used_at is None:
+            return ()
+        return (self.used_at, *self.used_at.uses)
 
     def __str__(self) -> str:
         return f"{self.source.name}:{self.line}:{self.column}"

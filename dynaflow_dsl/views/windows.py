@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import zip_longest
 
 from dynaflow_dsl.resolve.model import Schedule
+from dynaflow_dsl.resolve.values import written
 from dynaflow_dsl.views.blocks import Block, Row, blocks, run_text
 
 
@@ -26,7 +27,7 @@ def windows(schedule: Schedule, iterations: int | None = None) -> str:
 
 
 def heading(schedule: Schedule) -> str:
-    """Name, streams, split and scope of a schedule, in one or two lines."""
+    """Name, parameters, streams, split and scope of a schedule, in one or two lines."""
     each = schedule.each
     streams = ", ".join(("main", *(stream.name for stream in schedule.streams)))
     facts = [f"streams {streams}"]
@@ -34,7 +35,9 @@ def heading(schedule: Schedule) -> str:
         split = schedule.split
         facts.append(f"{split.dimension} in {schedule.pieces} pieces as {split.index}")
     scope = f"each {each.name} in {each.path.span.text}"
-    return f"{schedule.name}: {'; '.join(facts)}\n{scope}"
+    values = [f"{each.name} = {written(each.value)}" for each in schedule.parameters]
+    name = schedule.name + (f"({', '.join(values)})" if values else "")
+    return f"{name}: {'; '.join(facts)}\n{scope}"
 
 
 def _title(schedule: Schedule, block: Block, iterations: int | None) -> str:

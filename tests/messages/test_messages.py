@@ -1,32 +1,63 @@
 """Each Markdown file here holds schedules and the messages they must give.
 
 A block of `dfs` is followed by a block of `text` with the whole output for it. After an
-intended change, `pytest tests/messages --update` rewrites the second.
+intended change, `pytest tests/messages --update` rewrites the second. Before the block
+may stand what the schedule meets: files that it can import (`dfs NAME`), parameters and
+facts of a command line (`sh`), facts of a model (`facts`, one in a line).
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+from dynaflow_dsl.cli.options import read_scalar
 from dynaflow_dsl.diagnostics import Diagnostic, render
-from dynaflow_dsl.resolve import resolve
+from dynaflow_dsl.resolve import Facts, Unreadable, decide, resolve
 from dynaflow_dsl.source import Source
 from dynaflow_dsl.syntax import parse
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 FILES = sorted(HERE.glob("*.md"))
-CASE = re.compile(r"```dfs\n(?P<dfs>.*?)```\n\n```text\n(?P<text>.*?)```\n", re.DOTALL)
+CASE = re.compile(
+    r"(?P<files>(?:```dfs [^\n]+\n(?:(?!```).)*```\n\n)*)"
+    r"(?:```sh\n(?P<options>(?:(?!```).)*)```\n\n)?"
+    r"(?:```facts\n(?P<facts>(?:(?!```).)*)```\n\n)?"
+    r"```dfs\n(?P<dfs>.*?)```\n\n```text\n(?P<text>.*?)```\n",
+    re.DOTALL,
+)
+FILE = re.compile(r"```dfs ([^\n]+)\n(.*?)```\n", re.DOTALL)
 
 
-def messages(text: str) -> tuple[Diagnostic, ...]:
-    parsed = parse(Source("example.dfs", text))
+def messages(case: re.Match[str]) -> tuple[Diagnostic, ...]:
+    main = Source("example.dfs", case["dfs"])
+    parsed = parse(main)
     if parsed.value is None:
         return parsed.diagnostics
-    return resolve(parsed.value).diagnostics
+    others = {name: Source(name, text) for name, text in FILE.findall(case["files"])}
+    others[main.name] = main
+    options: dict[str, dict[str, str]] = {"-P": {}, "-F": {}}
+    words = shlex.split(case["options"] or "")
+    for option, pair in zip(words[::2], words[1::2], strict=True):
+        name, _, value = pair.partition("=")
+        options[option][name] = value
+    resolved = resolve(
+        parsed.value,
+        lambda _, name: others.get(name, Unreadable("there is no such file")),
+        options["-P"],
+    )
+    if resolved.value is None:
+        return resolved.diagnostics
+    target = None
+    if case["facts"] is not None:
+        pairs = (line.split(" = ") for line in case["facts"].splitlines())
+        target = {name: read_scalar(value) for name, value in pairs}
+    given = {name: read_scalar(value) for name, value in options["-F"].items()}
+    return decide(resolved.value, Facts(given, target, ("rows",))).diagnostics
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -34,8 +65,8 @@ def test_messages(file: Path, update: bool) -> None:
     text = file.read_text(encoding="utf-8")
 
     def answer(case: re.Match[str]) -> str:
-        output = render(messages(case["dfs"]))
-        return f"```dfs\n{case['dfs']}```\n\n```text\n{output}```\n"
+        question = case[0][: case.start("text") - case.start()]
+        return f"{question}{render(messages(case))}```\n"
 
     answered = CASE.sub(answer, text)
     if update:
@@ -57,6 +88,6 @@ def test_every_code_that_is_raised_has_a_message_here() -> None:
     shown = {
         code
         for file in FILES
-        for code in re.findall(r"error\[(DFS[0-9]{3})\]", file.read_text())
+        for code in re.findall(r"(?:error|info)\[(DFS[0-9]{3})\]", file.read_text())
     }
     assert raised - shown == set()

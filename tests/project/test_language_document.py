@@ -65,10 +65,15 @@ CHANGED = {
 SHOWN_OTHERWISE = {
     "DFS002": "a tab cannot be seen",
     "DFS006": "its text is long",
+    "DFS104": "takes two files",
+    "DFS105": "said in a line",
+    "DFS106": "about a model",
     "DFS110": "about a model",
     "DFS111": "about a model",
     "DFS112": "about a file",
     "DFS113": "about a file",
+    "DFS115": "about a model",
+    "DFS116": "no fault",
     "DFS306": "needs `after`, which is not in this release",
 }
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from dynaflow_dsl.pipeline import read_schedule
 from dynaflow_dsl.resolve import ScheduleFile, model, resolve
 from dynaflow_dsl.resources import folder
 from dynaflow_dsl.source import Source
@@ -47,7 +48,7 @@ def test_halves() -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
 def test_what_is_missing_in_this_release_is_said(example: Path) -> None:
-    found = codes(example.read_text(encoding="utf-8"))
+    found = [each.code for each in read_schedule(example).diagnostics]
     assert set(found) == ({"DFS020"} if example.stem != "halves" else set())
 
 

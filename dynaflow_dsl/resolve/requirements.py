@@ -1,0 +1,194 @@
+"""`require`: conditions on the model, decided once its facts are known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dynaflow_dsl.diagnostics import Diagnostic, Label, Result, Severity
+from dynaflow_dsl.resolve import model
+from dynaflow_dsl.resolve.findings import suggestions
+from dynaflow_dsl.resolve.parameters import STEP_VALUES
+from dynaflow_dsl.resolve.values import evaluate_condition, written
+from dynaflow_dsl.resolve.walk import symbols
+from dynaflow_dsl.syntax import model as syntax
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known where a schedule is compiled for.
+
+    `given` is what the command line says; it goes before `target`, which is what the
+    trace target says, None as long as there is no model. `dimensions` are the names of
+    the model's dynamic dimensions.
+    """
+
+    given: Mapping[str, model.Scalar]
+    target: Mapping[str, model.Scalar] | None = None
+    dimensions: tuple[str, ...] = ()
+
+    @property
+    def known(self) -> Mapping[str, model.Scalar]:
+        """All facts."""
+        return {**(self.target or {}), **self.given}
+
+
+def check_names(
+    requirement: syntax.Require, dimensions: Iterable[str], parameters: Iterable[str]
+) -> Iterator[Diagnostic]:
+    """Refuse values that every step has anew; `dimensions` are known to be such."""
+    steps = {*STEP_VALUES, *dimensions} - set(parameters)
+    for symbol in _distinct(requirement.condition):
+        if symbol.name in steps:
+            yield _step_value(symbol)
+
+
+def decide(
+    file: model.ScheduleFile, facts: Facts
+) -> Result[tuple[model.UsedFact, ...]]:
+    """The facts that the requirements of a file read, all of which hold.
+
+    Without a model, a requirement on facts that nobody gave is left open, and that is
+    said. There is a value only when no requirement is broken.
+    """
+    found: list[Diagnostic] = []
+    used: dict[str, model.UsedFact] = {}
+    for schedule in file.schedules:
+        for requirement in schedule.requirements:
+            for fact in _decide(requirement, schedule.parameters, facts, found):
+                used[fact.name] = fact
+    if any(each.severity is Severity.ERROR for each in found):
+        return Result(None, tuple(found))
+    return Result(tuple(used[name] for name in sorted(used)), tuple(found))
+
+
+def _decide(
+    requirement: model.Requirement,
+    parameters: Sequence[model.Parameter],
+    facts: Facts,
+    found: list[Diagnostic],
+) -> list[model.UsedFact]:
+    """The facts that a requirement reads; what is wrong goes into `found`."""
+    scope: dict[str, model.Value | None] = {p.name: p.value for p in parameters}
+    used: list[model.UsedFact] = []
+    unknown: list[syntax.Symbol] = []
+    refused = False
+    known = facts.known
+    for symbol in _distinct(requirement.condition):
+        name = symbol.name
+        if name in scope:
+            continue
+        if name in facts.dimensions:
+            found.append(_step_value(symbol))
+            refused = True
+        elif name in known:
+            used.append(model.UsedFact(name, known[name], name in facts.given))
+        else:
+            unknown.append(symbol)
+    if unknown and facts.target is None:
+        found.append(_undecided(requirement, unknown))
+        return used
+    found += (_unknown_fact(symbol, known) for symbol in unknown)
+    if unknown or refused:
+        return used
+    scope |= {fact.name: value_of(fact.value) for fact in used}
+    _judge(requirement, scope, used, found)
+    return used
+
+
+def _judge(
+    requirement: model.Requirement,
+    scope: Mapping[str, model.Value | None],
+    used: Sequence[model.UsedFact],
+    found: list[Diagnostic],
+) -> None:
+    """Say which of the conditions that `and` joins is the first that does not hold."""
+    for condition in _conjuncts(requirement.condition):
+        match evaluate_condition(condition, found, scope):
+            case None:
+                return
+            case False:
+                found.append(_broken(condition, scope, used))
+                return
+
+
+def value_of(fact: model.Scalar) -> model.Value:
+    """A fact as expressions compute with it."""
+    if not isinstance(fact, float):
+        return fact
+    return Fraction(repr(fact)) if math.isfinite(fact) else str(fact)
+
+
+def _conjuncts(condition: syntax.Expression) -> Iterator[syntax.Expression]:
+    match condition:
+        case syntax.Logical("and", left, right):
+            yield from _conjuncts(left)
+            yield from _conjuncts(right)
+        case _:
+            yield condition
+
+
+def _distinct(condition: syntax.Expression) -> tuple[syntax.Symbol, ...]:
+    first: dict[str, syntax.Symbol] = {}
+    for symbol in symbols(condition):
+        first.setdefault(symbol.name, symbol)
+    return tuple(first.values())
+
+
+def _step_value(symbol: syntax.Symbol) -> Diagnostic:
+    return Diagnostic(
+        "DFS105",
+        f"'{symbol.name}' differs from step to step, and 'require' is decided once",
+        Label(symbol.span, "a value of each step"),
+        helps=("choose by step with 'when' in a 'select'",),
+    )
+
+
+def _unknown_fact(symbol: syntax.Symbol, known: Mapping[str, object]) -> Diagnostic:
+    name = symbol.name
+    return Diagnostic(
+        "DFS106",
+        f"there is no fact '{name}'",
+        Label(symbol.span, "neither a parameter nor a fact of the model"),
+        helps=(*suggestions(name, known), f"say what it is: -F {name}=VALUE"),
+    )
+
+
+def _undecided(
+    requirement: model.Requirement, unknown: Sequence[syntax.Symbol]
+) -> Diagnostic:
+    names = ", ".join(symbol.name for symbol in unknown)
+    options = " ".join(f"-F {symbol.name}=VALUE" for symbol in unknown)
+    file = requirement.span.source.name
+    return Diagnostic(
+        "DFS116",
+        "this requirement was not decided",
+        Label(requirement.condition.span, f"reads what is not known here: {names}"),
+        helps=(f"say it: {options}", f"or take it from the model: dfsc trace {file}"),
+        severity=Severity.INFO,
+    )
+
+
+def _broken(
+    condition: syntax.Expression,
+    scope: Mapping[str, model.Value | None],
+    used: Sequence[model.UsedFact],
+) -> Diagnostic:
+    origins = {
+        fact.name: "from -F" if fact.given else "a fact of the model" for fact in used
+    }
+    notes = []
+    for symbol in _distinct(condition):
+        value = scope[symbol.name]
+        if value is not None:
+            origin = origins.get(symbol.name, "a parameter")
+            notes.append(f"{symbol.name} is {written(value)}, {origin}")
+    return Diagnostic(
+        "DFS115",
+        "this requirement does not hold",
+        Label(condition.span, "false"),
+        notes=tuple(notes),
+        helps=("this schedule is for other models: choose another one here",),
+    )
