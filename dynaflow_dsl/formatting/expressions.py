@@ -105,16 +105,18 @@ def selector(node: syntax.SelectorExpression) -> Sequence:
             inside = _scope(scope, _PATH)
             return (Word(what), Gap.SPACE, Word("in"), Gap.SPACE, *inside)
         case syntax.FirstMatch(left, right):
-            chain = selector(left)
-            if isinstance(left, syntax.OperationsIn):
-                chain = _scope(left, _PATH)
-            elif not isinstance(left, syntax.FirstMatch):
-                chain = _scope(left, _SET)
+            match left:
+                case syntax.FirstMatch():
+                    chain = selector(left)
+                case _:
+                    chain = _scope(left, _SET)
             return (*chain, Gap.BREAK, Word("or"), Gap.SPACE, *_scope(right, _SET))
         case syntax.SetOperation(operator, left, right):
-            chain = _scope(left, _SET)
-            if isinstance(left, syntax.SetOperation):
-                chain = selector(left)
+            match left:
+                case syntax.SetOperation():
+                    chain = selector(left)
+                case _:
+                    chain = _scope(left, _SET)
             tail = _scope(right, _PATH)
             return (*chain, Gap.BREAK, Word(operator), Gap.SPACE, *tail)
 
