@@ -53,7 +53,7 @@ def _format_stdin(reporter: Reporter, *, check: bool, diff: bool) -> None:
         message = f"stdin cannot be read: it is not UTF-8 text (byte {error.start})"
         reporter.show([Diagnostic("DFS113", message)])
         return
-    source = Source("stdin", text)
+    source = Source(STDIN, text)
     formatted = _format(reporter, source)
     if formatted is None:
         return

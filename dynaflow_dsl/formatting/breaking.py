@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from dynaflow_dsl.formatting.model import (
@@ -28,9 +28,13 @@ class Broken:
     left_over: tuple[Comment, ...]
 
 
-def break_lines(content: Sequence, level: int) -> Broken:
-    """Lay out one statement over as few lines as its width and comments allow."""
+def break_lines(content: Sequence, level: int, first: Iterable[Comment]) -> Broken:
+    """Lay out one statement over as few lines as its width and comments allow.
+
+    `first` are comments before its first word, where it begins with a bracket.
+    """
     writer = _Writer(level * INDENT)
+    writer.waiting += first
     _segment(writer, content, 0)
     return writer.finish()
 
@@ -127,7 +131,9 @@ def _content(writer: _Writer, content: Sequence, suffix: int) -> None:
 def _segment(writer: _Writer, content: Sequence, suffix: int) -> None:
     """Write a line of words; brackets are opened from the last to the first, until
     everything fits."""
-    opened = _forced(content, outermost=not writer.depth)
+    outermost = not writer.depth
+    waiting = outermost and bool(writer.waiting)
+    opened = _forced(content, outermost=outermost, waiting=waiting)
     closed = [
         place
         for place, piece in enumerate(content)
@@ -170,10 +176,9 @@ def _brackets(writer: _Writer, brackets: Brackets, *, opened: bool) -> None:
     writer.depth -= shown
 
 
-def _forced(content: Sequence, *, outermost: bool) -> set[int]:
+def _forced(content: Sequence, *, outermost: bool, waiting: bool) -> set[int]:
     """The brackets that comments have to stand in."""
     opened = set()
-    waiting = False
     for place, piece in enumerate(content):
         match piece:
             case Word():

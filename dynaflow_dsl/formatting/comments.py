@@ -39,8 +39,8 @@ class CommentLine:
 class Surroundings:
     """What a statement has around and within it.
 
-    `indent` is the width of its own indentation; `within` has the comments behind each
-    word that comments are tied to.
+    `indent` is the width of its own indentation; `within` has the comments before
+    the first word, and those behind each word that comments are tied to.
     """
 
     indent: int
@@ -88,7 +88,7 @@ def _between(lines: list[str]) -> tuple[tuple[CommentLine, ...], bool]:
 
 
 def _within(text: str) -> tuple[tuple[Comment, ...], ...]:
-    words: list[list[Comment]] = []
+    words: list[list[Comment]] = [[]]
     for match in _PIECE.finditer(text):
         piece = match.group()
         if match.lastgroup == "comment":

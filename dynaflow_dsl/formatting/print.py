@@ -56,7 +56,7 @@ def _bare(row: Row) -> Surroundings:
             for place, line in enumerate(doc)
         ),
         blank_before=not (row.level or doc),
-        within=tuple(() for _ in words(row.content)),
+        within=((), *(() for _ in words(row.content))),
         behind=None,
     )
 
@@ -72,7 +72,8 @@ def _printed(statements: Sequence[Row], remarks: Remarks) -> Iterator[Printed]:
         if row.doc is not None:
             comments, blank = _set_apart(comments, blank, _doc_length(around))
         yield from comments
-        broken = break_lines(attach(row.content, around.within), row.level)
+        first, *others = around.within
+        broken = break_lines(attach(row.content, others), row.level, first)
         behind = [comment.text for comment in broken.left_over]
         behind += [around.behind] if around.behind else []
         yield Printed(

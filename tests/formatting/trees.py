@@ -95,7 +95,12 @@ STEPS = node(model.Step, REFERENCES, st.none() | REFERENCES)
 WINDOWS = some(node(model.Window, some(node(model.Run, some(STEPS)))), most=4)
 
 PARTS = node(
-    model.Part, NAMES, ARGUMENTS, st.none() | NAMES | LISTS, st.none() | CALLS, SELECTORS
+    model.Part,
+    NAMES,
+    ARGUMENTS,
+    st.none() | NAMES | LISTS,
+    st.none() | CALLS,
+    SELECTORS,
 )
 PLACEMENTS = st.one_of(
     PARTS,
