@@ -113,6 +113,18 @@ def test_a_comment_without_brackets_goes_behind_its_statement() -> None:
     )
 
 
+def test_a_comment_before_the_first_word_of_a_window() -> None:
+    text = schedule(
+        "    order:",
+        "        (  # both",
+        "            a | b",
+        "        )",
+    )
+    assert formatted(text) == text
+    own_line = text.replace("(  #", "(\n            #")
+    assert formatted(text.replace("(  #", "(\n#")) == own_line
+
+
 def test_a_description_stays_what_it_was() -> None:
     text = (
         "dfs 1\n"
