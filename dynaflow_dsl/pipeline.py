@@ -44,15 +44,27 @@ class CompiledModule:
 
 
 def read_source(path: str | Path) -> Result[Source]:
-    """The text of a file; DFS113 when it cannot be read as UTF-8."""
+    """The text of a file, with plain line ends; DFS113 when it is not UTF-8 text."""
+    read = read_exactly(path)
+    return Result(read.value and with_plain_line_ends(read.value), read.diagnostics)
+
+
+def read_exactly(path: str | Path) -> Result[Source]:
+    """The text of a file as it lies on disk; DFS113 as for `read_source`."""
     try:
-        return Result(Source(Path(path).as_posix(), Path(path).read_text("utf-8")))
+        return Result(Source(Path(path).as_posix(), Path(path).read_bytes().decode()))
     except OSError as error:
         reason = error.strerror or type(error).__name__
     except UnicodeDecodeError as error:
         reason = f"it is not UTF-8 text (byte {error.start})"
     message = f"{Path(path).as_posix()} cannot be read: {reason}"
     return Result(None, (Diagnostic("DFS113", message),))
+
+
+def with_plain_line_ends(source: Source) -> Source:
+    """The same text with the line ends of every platform as single characters."""
+    text = source.text.replace("\r\n", "\n").replace("\r", "\n")
+    return Source(source.name, text)
 
 
 def understand(

@@ -21,7 +21,7 @@ from dynaflow_dsl.cli.report import ExitCode, Reporter, output_format_option
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 from dynaflow_dsl.resources import PACKAGE
 
-COMMANDS = ("compile", "check", "show", "trace", "verify", "explain")
+COMMANDS = ("compile", "check", "fmt", "show", "trace", "verify", "explain")
 
 
 class _Commands(click.Group):
@@ -49,7 +49,7 @@ def commands() -> None:
     """Compile overlap schedules (.dfs) into modules that people can review.
 
     Exit codes: 0 fine; 1 something was found, or --check found a module stale or
-    missing; 2 the command could not run.
+    missing or a schedule not formatted; 2 the command could not run.
     """
 
 

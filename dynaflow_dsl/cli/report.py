@@ -1,7 +1,8 @@
 """What a command says: results to stdout, diagnostics and progress to stderr.
 
 With `--output-format json` stdout holds one JSON document with both, so that a program
-reads one stream; stderr then has progress alone.
+reads one stream; stderr then has progress alone. With `sarif` stdout is a SARIF log of
+the diagnostics, and results go to stderr.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from dynaflow_dsl.diagnostics.render import Form, render
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 FORMS: tuple[Form, ...] = get_args(Form)
+
+# The forms that are one document, written when all is known.
+DOCUMENTS: tuple[Form, ...] = ("json", "sarif")
 
 # Errors that leave nothing to find fault with: a model that cannot be loaded, a file
 # that cannot be read, a module that cannot be run here, a defect of ours.
@@ -52,7 +56,7 @@ class Reporter:
     _seen: set[str] = field(default_factory=set)
 
     def show(self, diagnostics: Iterable[Diagnostic]) -> None:
-        """Write diagnostics as they come, or keep them for the JSON document.
+        """Write diagnostics as they come, or keep them for the document.
 
         Errors raise the exit code: to COULD_NOT_RUN for those of the kinds above. A
         file that others import is read again for each of them; what is wrong with it is
@@ -60,7 +64,7 @@ class Reporter:
         """
         shown = tuple(each for each in diagnostics if self._is_new(each))
         self.code = max([self.code, *map(_exit_code, shown)])
-        if self.format == "json":
+        if self.format in DOCUMENTS:
             self._diagnostics += shown
             return
         for diagnostic in shown:
@@ -89,18 +93,20 @@ class Reporter:
         if self.format == "json":
             self._results.append(data)
         else:
-            print(text)
+            print(text, file=sys.stderr if self.format == "sarif" else sys.stdout)
 
     def close(self) -> None:
-        """Write the JSON document, if that is the format."""
-        if self.format != "json":
-            return
-        document = {
-            "format": 1,
-            "diagnostics": json.loads(render(self._diagnostics, "json")),
-            "results": self._results,
-        }
-        print(json.dumps(document, indent=2, ensure_ascii=False))
+        """Write the document, if the format is one."""
+        match self.format:
+            case "json":
+                document = {
+                    "format": 1,
+                    "diagnostics": json.loads(render(self._diagnostics, "json")),
+                    "results": self._results,
+                }
+                print(json.dumps(document, indent=2, ensure_ascii=False))
+            case "sarif":
+                sys.stdout.write(render(self._diagnostics, "sarif"))
 
 
 def output_format_option(function: Function) -> Function:

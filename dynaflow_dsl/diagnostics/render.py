@@ -8,15 +8,18 @@ from typing import Literal, TypeAlias
 from dynaflow_dsl.diagnostics.model import Diagnostic
 from dynaflow_dsl.diagnostics.render_concise import render_concise
 from dynaflow_dsl.diagnostics.render_full import render_full
+from dynaflow_dsl.diagnostics.render_github import render_github
 from dynaflow_dsl.diagnostics.render_json import render_json
+from dynaflow_dsl.diagnostics.render_sarif import render_sarif
 
-Form: TypeAlias = Literal["full", "concise", "json"]
+Form: TypeAlias = Literal["full", "concise", "json", "github", "sarif"]
 
 
 def render(diagnostics: Sequence[Diagnostic], form: Form = "full") -> str:
     """All diagnostics in one form, in the order given, without colours.
 
-    Ends in a line break, or is empty when there are none; JSON is a list even then.
+    Ends in a line break, or is empty when there are none; JSON and SARIF are
+    documents even then.
     """
     match form:
         case "full":
@@ -25,3 +28,7 @@ def render(diagnostics: Sequence[Diagnostic], form: Form = "full") -> str:
             return "".join(render_concise(each) + "\n" for each in diagnostics)
         case "json":
             return render_json(diagnostics)
+        case "github":
+            return "".join(render_github(each) + "\n" for each in diagnostics)
+        case "sarif":
+            return render_sarif(diagnostics)

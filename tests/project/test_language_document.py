@@ -65,6 +65,7 @@ CHANGED = {
 SHOWN_OTHERWISE = {
     "DFS002": "a tab cannot be seen",
     "DFS006": "its text is long",
+    "DFS021": "about layout",
     "DFS104": "takes two files",
     "DFS105": "said in a line",
     "DFS106": "about a model",
@@ -105,7 +106,7 @@ def findings(text: str, code: str = "") -> tuple[Diagnostic, ...]:
         device="cpu",
         dtype="float32",
         captured_by="export",
-        facts=(),
+        facts=(("layers", 4), ("model", "Model")),
         fingerprint=(),
         graphs=(stand_in(code),),
     )
