@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,9 +37,22 @@ def test_the_excerpt_is_in_the_module(
     monkeypatch.chdir(tmp_path)
     assert run(["compile", str(SCHEDULE)]) == 0
     module = (tmp_path / "executors" / "llama_halves.py").read_text(encoding="utf-8")
-    excerpt, use, _ = blocks("python")
-    assert "for i in range(1, 8):" in excerpt
+    excerpt = blocks("python")[0]
+    assert "side.wait(" in excerpt
     assert excerpt in module
-    called = re.search(r"step\((.*)\)", use)
-    assert called is not None
-    assert f"def step(self, {called[1]}):" in module
+
+
+def test_the_use_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    use = blocks("python")[1]
+    quick = use.replace('device="cpu")', 'device="cpu", compile=False, check="none")')
+    assert quick != use
+    names: dict[str, Any] = {}
+    exec(quick, names)
+    assert names["logits"].shape[:2] == (4, 1)
+
+
+def test_the_target_of_a_hugging_face_model_has_both_entries() -> None:
+    names: dict[str, Any] = {}
+    exec(blocks("python")[2], names)
+    assert set(names["qwen"](layers=1).entries) == {"decode", "prefill"}
