@@ -15,6 +15,7 @@ class LlamaHalvesDecode(Executor):
     batch in 2 pieces, streams main, side.
     """
 
+    schedule = "llama_halves"
     entry = "decode"
     inputs = {
         "input_ids": TensorSpec("int64", "batch", 1),
@@ -24,11 +25,18 @@ class LlamaHalvesDecode(Executor):
         "keys": [TensorSpec("float32", "batch", 2, 64, 16)] * 8,
         "values": [TensorSpec("float32", "batch", 2, 64, 16)] * 8,
     }
+    dimensions = {"batch": (1, None)}
+    written = ("keys", "values")
     split = Split("batch", weights=(1, 1))
     stream_names = ("side",)
 
     def step(self, input_ids, position, mask, slot, keys, values):
-        """One step as scheduled."""
+        """One step as scheduled.
+
+        With too few rows for one in every piece, `sequential` runs instead.
+        What has no `del` goes where its name is given away, or when the step
+        returns, after the join.
+        """
         main, side = self.streams
         half_0, half_1 = self.split.slices(input_ids.shape[0])
 
@@ -42,7 +50,7 @@ class LlamaHalvesDecode(Executor):
         sin_0, sin_1 = sin[half_0], sin[half_1]
 
         # layer 0 · attn[0]
-        side.wait(before_done)  # attn[0] reads hidden_0, mask_0, cos_0 and 1 more
+        side.wait(before_done)  # attn[0] reads hidden_0, mask_0, cos_0, sin_0
         with side:
             attn_0 = self.attn(
                 0,
@@ -76,7 +84,7 @@ class LlamaHalvesDecode(Executor):
 
         for i in range(1, 8):
             # attn[0] | prev.mlp[1]
-            # attn[0] reads hidden_0; attn_0 was last read before it
+            # attn[0] reads hidden_0; all readers of attn_0 are done
             side.wait(mlp_0_done)
             del attn_0
             with side:
@@ -101,7 +109,7 @@ class LlamaHalvesDecode(Executor):
             with main:
                 hidden_0 = self.mlp(i, hidden_0, attn_0)
             mlp_0_done = main.record()
-            # attn[1] reads hidden_1; attn_1 was last read before it
+            # attn[1] reads hidden_1; all readers of attn_1 are done
             side.wait(mlp_1_done)
             del attn_1
             with side:
@@ -117,8 +125,8 @@ class LlamaHalvesDecode(Executor):
                 )
             attn_1_done = side.record()
 
-        # layer 7 · prev.mlp[1]
-        main.wait(attn_1_done)  # prev.mlp[1] reads attn_1
+        # layer 7 · mlp[1]
+        main.wait(attn_1_done)  # mlp[1] reads attn_1
         with main:
             hidden_1 = self.mlp(7, hidden_1, attn_1)
         del hidden
@@ -220,8 +228,8 @@ def attn(w, hidden, mask, cos, sin, slot, keys, values):
     cos      float32[batch, 1, 16]
     sin      float32[batch, 1, 16]
     slot     int64[1]
-    keys     float32[batch, 2, 64, 16]
-    values   float32[batch, 2, 64, 16]
+    keys     float32[batch, 2, 64, 16], written
+    values   float32[batch, 2, 64, 16], written
     returns  float32[batch, 1, 64]
     """
     batch = hidden.shape[0]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from keyword import iskeyword
 from pathlib import Path
 
 import click
@@ -35,8 +37,9 @@ from dynaflow_dsl.cli.staleness import (
     stored_given,
     stored_target,
 )
-from dynaflow_dsl.diagnostics import Diagnostic, Severity
+from dynaflow_dsl.diagnostics import Diagnostic, Label, Severity
 from dynaflow_dsl.resolve.model import Scalar, ScheduleFile
+from dynaflow_dsl.resources import PACKAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,10 @@ def _compile(
     if not file.schedules:
         reporter.say(f"{path}: no schedule, so no module")
         return
+    name = pipeline.module_name(file, path)
+    if (hides := _hides(name)) is not None:
+        reporter.show([_bad_name(file, name, hides)])
+        return
     chosen = _choose(file, path, request)
     loaded = load_model(reporter, chosen)
     if loaded is None:
@@ -140,7 +147,7 @@ def _given(path: str, request: Request) -> Given:
 
 
 def _choose(file: ScheduleFile, path: str, request: Request) -> ChosenModel:
-    if request.check and request.model is None and not request.arguments:
+    if not request.writes and request.model is None and not request.arguments:
         files = ModuleFiles.of(request.folder, pipeline.module_name(file, path))
         known = stored_target(files.read())
         if known is not None and file.model is None:
@@ -183,6 +190,26 @@ def _compare(
     reporter.show(found)
     if not found:
         reporter.say(f"{name}: up to date")
+
+
+def _hides(name: str) -> str | None:
+    """Why a module cannot have this name."""
+    if iskeyword(name) or not name.isidentifier():
+        return "Python cannot import a module of this name"
+    if name in sys.stdlib_module_names or name in ("torch", PACKAGE.name):
+        return "it would hide the module of this name that it needs itself"
+    return None
+
+
+def _bad_name(file: ScheduleFile, name: str, why: str) -> Diagnostic:
+    single = len(file.schedules) == 1
+    return Diagnostic(
+        code="DFS101",
+        message=f"the module would be called '{name}'",
+        primary=Label(file.schedules[0].name_span, why) if single else None,
+        notes=() if single else (why,),
+        helps=(f"rename the {'schedule' if single else 'file'}",),
+    )
 
 
 def _overwritten(name: str) -> Diagnostic:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import sys
 
 import click
 
@@ -27,7 +26,8 @@ def command(reporter: Reporter, code: str | None) -> int:
         near = difflib.get_close_matches(code.upper(), explanations(), n=3)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise click.UsageError(f"there is no code {code}{hint}")
-    reporter.result(_text(known), _data(known))
+    terminal = reporter.output is not None and reporter.output.isatty()
+    reporter.result(_text(known, terminal), _data(known))
     return reporter.code
 
 
@@ -40,8 +40,8 @@ def _data(page: Explanation) -> dict[str, str]:
     }
 
 
-def _text(page: Explanation) -> str:
-    if not sys.stdout.isatty():
+def _text(page: Explanation, terminal: bool) -> str:
+    if not terminal:
         return page.text.rstrip("\n")
     # Rich is slow to import and only formats for a terminal.
     from rich.console import Console

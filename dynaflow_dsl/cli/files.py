@@ -19,6 +19,9 @@ def schedule_files(paths: Iterable[str]) -> tuple[str, ...]:
     it says so.
     """
     found: dict[str, None] = {}
+    paths = tuple(paths)
+    if "" in paths:
+        raise click.UsageError("a path is empty")
     for path in map(Path, paths):
         if path.is_dir():
             members = sorted(path.rglob("*.dfs"))

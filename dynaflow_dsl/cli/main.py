@@ -7,17 +7,27 @@ model, so that `check`, `show` and `explain` start at once.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout, suppress
+from copy import copy
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 
 from dynaflow_dsl import __version__
-from dynaflow_dsl.cli.report import ExitCode, Reporter, output_format_option
+from dynaflow_dsl.cli.report import (
+    ExitCode,
+    OutputError,
+    ReaderGoneError,
+    Reporter,
+    output_format_option,
+)
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 from dynaflow_dsl.resources import PACKAGE
 
@@ -34,8 +44,22 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"dynaflow_dsl.cli.{cmd_name}")
-        command: click.Command = module.command
+        command: click.Command = copy(module.command)
+        command.callback = _results_apart(command.callback)
         return command
+
+
+def _results_apart(callback: Callable[..., Any] | None) -> Callable[..., Any]:
+    """A command whose stdout is stderr: what targets and models print is no result.
+
+    The reporter keeps the real one.
+    """
+
+    def run_command(*arguments: Any, **options: Any) -> Any:
+        with redirect_stdout(sys.stderr):
+            return callback(*arguments, **options) if callback else None
+
+    return run_command
 
 
 @click.group(
@@ -56,9 +80,23 @@ def commands() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run one command line, without the program's name; the result is the exit code."""
     reporter = Reporter()
-    code = _run(arguments, reporter)
-    reporter.close()
+    try:
+        code = _run(arguments, reporter)
+        reporter.close()
+    except ReaderGoneError:
+        _discard_output(reporter)
+        return ExitCode.FINE
+    except OutputError as error:
+        reporter.say(f"Error: stdout cannot be written: {error}")
+        _discard_output(reporter)
+        return ExitCode.COULD_NOT_RUN
     return code
+
+
+def _discard_output(reporter: Reporter) -> None:
+    """Lead what is left to write nowhere, or Python tries again when it ends."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), reporter.output.fileno())  # type: ignore[union-attr]
 
 
 def main() -> None:
@@ -77,19 +115,26 @@ def _run(arguments: Sequence[str], reporter: Reporter) -> int:
     except (click.Abort, KeyboardInterrupt):
         reporter.say("interrupted")
         return ExitCode.COULD_NOT_RUN
-    except BrokenPipeError:
-        # The reader has seen enough (`dfsc show | head`); nothing may be written on.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.FINE
+    except (ReaderGoneError, OutputError):
+        raise
+    except OSError as error:
+        # Click writes help and version itself; all other errors name their file.
+        if error.filename is None and error.errno in (errno.ENOSPC, errno.EBADF):
+            raise OutputError(error.strerror) from error
+        return _unexpected(error, reporter)
     except DiagnosticError as error:
         reporter.show(error.diagnostics)
         return reporter.code
     except Exception as error:
-        if os.environ.get("DFSC_TRACEBACK") == "1":
-            traceback.print_exc()
-        reporter.show([internal_error(error)])
-        return reporter.code
+        return _unexpected(error, reporter)
     return code if isinstance(code, int) else ExitCode.FINE
+
+
+def _unexpected(error: Exception, reporter: Reporter) -> ExitCode:
+    if os.environ.get("DFSC_TRACEBACK") == "1":
+        traceback.print_exc()
+    reporter.show([internal_error(error)])
+    return reporter.code
 
 
 def internal_error(error: Exception) -> Diagnostic:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dynaflow_dsl.cli.options import ChosenModel
+from dynaflow_dsl.cli.options import ChosenModel, stored_name
 from dynaflow_dsl.cli.report import Reporter
 from dynaflow_dsl.graph.model import TracedModel
 
@@ -30,7 +30,7 @@ def load_model(reporter: Reporter, chosen: ChosenModel) -> LoadedModel | None:
     reporter.show(loaded.diagnostics)
     if loaded.value is None or not loaded.ok:
         return None
-    traced = trace(loaded.value, chosen.target, chosen.arguments)
+    traced = trace(loaded.value, stored_name(chosen.target), chosen.arguments)
     reporter.show(traced.diagnostics)
     if traced.value is None or not traced.ok:
         return None

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from dynaflow_dsl import pipeline
 from dynaflow_dsl.resolve.model import Scalar, ScheduleFile
 from dynaflow_dsl.source import Span
 
@@ -107,6 +109,17 @@ def choose_model(
         )
     merged = {**dict(reference.arguments), **arguments}
     return ChosenModel(reference.target, merged, reference.span)
+
+
+def stored_name(target: str) -> str:
+    """A target as snapshots and maps name it, without the folders of this machine.
+
+    The file of an absolute path goes by its path from the root of its project.
+    """
+    place, _, function = target.rpartition(":")
+    if place.endswith(".py") and Path(place).is_absolute():
+        return f"{pipeline.stable_name(place)}:{function}"
+    return target
 
 
 def read_scalar(text: str) -> Scalar:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, TypeVar, get_args
+from typing import Any, TextIO, TypeVar, get_args
 
 import click
 
@@ -42,15 +43,25 @@ class ExitCode(IntEnum):
     COULD_NOT_RUN = 2
 
 
+class OutputError(Exception):
+    """Stdout cannot be written; the text says why."""
+
+
+class ReaderGoneError(Exception):
+    """Whoever read stdout has seen enough, as in `dfsc show | head`."""
+
+
 @dataclass(slots=True)
 class Reporter:
     """Writes what a command finds; one lives as long as one command line.
 
-    `code` is the exit code so far: it only rises.
+    `code` is the exit code so far: it only rises. `output` is where results go, None
+    where stdout is closed; what a model prints meanwhile goes to stderr.
     """
 
     format: Form = "full"
     code: ExitCode = ExitCode.FINE
+    output: TextIO | None = field(default_factory=lambda: sys.stdout)
     _diagnostics: list[Diagnostic] = field(default_factory=list)
     _results: list[object] = field(default_factory=list)
     _seen: set[str] = field(default_factory=set)
@@ -92,11 +103,13 @@ class Reporter:
         """Give what was asked for: text for people, without a last newline, or data."""
         if self.format == "json":
             self._results.append(data)
+        elif self.format == "sarif":
+            print(text, file=sys.stderr)
         else:
-            print(text, file=sys.stderr if self.format == "sarif" else sys.stdout)
+            self._write(text)
 
     def close(self) -> None:
-        """Write the document, if the format is one."""
+        """Write the document, if the format is one, and all that is waiting."""
         match self.format:
             case "json":
                 document = {
@@ -104,9 +117,35 @@ class Reporter:
                     "diagnostics": json.loads(render(self._diagnostics, "json")),
                     "results": self._results,
                 }
-                print(json.dumps(document, indent=2, ensure_ascii=False))
+                self._write(json.dumps(document, indent=2, ensure_ascii=False))
             case "sarif":
-                sys.stdout.write(render(self._diagnostics, "sarif"))
+                self._write(render(self._diagnostics, "sarif").rstrip("\n"))
+        self._flush()
+
+    def _write(self, text: str) -> None:
+        if self.output is None:
+            raise OutputError("it is closed")
+        encoding = self.output.encoding or "utf-8"
+        shown = text.encode(encoding, "backslashreplace").decode(encoding)
+        with _output_errors():
+            self.output.write(f"{shown}\n")
+
+    def _flush(self) -> None:
+        with _output_errors():
+            if self.output is not None:
+                self.output.flush()
+
+
+@contextmanager
+def _output_errors() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError as error:
+        # Click would turn it into an exit code of its own.
+        raise ReaderGoneError from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise OutputError(reason) from error
 
 
 def output_format_option(function: Function) -> Function:

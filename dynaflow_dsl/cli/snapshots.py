@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from dynaflow_dsl.cli.files import read_text, snapshot_path
+from dynaflow_dsl.cli.options import stored_name
 from dynaflow_dsl.cli.report import Reporter
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Severity
 from dynaflow_dsl.graph import snapshot as snapshots
@@ -57,7 +58,7 @@ def note_other_model(
     reference = file.model
     if reference is None:
         return ()
-    named = (reference.target, dict(reference.arguments))
+    named = (stored_name(reference.target), dict(reference.arguments))
     traced = (model.target, dict(model.arguments))
     if named == traced:
         return ()

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dynaflow_dsl.cli.modules import ModuleText
+from dynaflow_dsl.cli.modules import MARK, ModuleText
 from dynaflow_dsl.cli.options import Given
 from dynaflow_dsl.diagnostics import Diagnostic
 
@@ -25,6 +25,8 @@ def compare(
         return ()
     if stored.module is None:
         return (_stale("DFS501", f"{name} is missing", repair),)
+    if not stored.module.startswith(MARK):
+        return (_foreign(name),)
     if stored.map is None:
         return (_stale("DFS501", f"the map of {name} is missing", repair),)
     old, new = _read_map(stored.map), _read_map(current.map) or {}
@@ -176,6 +178,15 @@ def _read_map(text: str | None) -> dict[str, Any] | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
+
+
+def _foreign(name: str) -> Diagnostic:
+    return Diagnostic(
+        code="DFS501",
+        message=f"{name} is not a generated module",
+        notes=(f"a generated module begins with '{MARK.strip()}'",),
+        helps=("choose another folder with -o, or move the file away",),
+    )
 
 
 def _edited(name: str, repair: str) -> Diagnostic:

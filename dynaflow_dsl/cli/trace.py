@@ -21,7 +21,11 @@ from dynaflow_dsl.cli.report import Reporter, output_format_option
 from dynaflow_dsl.cli.schedules import read_schedule
 from dynaflow_dsl.diagnostics import Diagnostic
 from dynaflow_dsl.graph.model import TracedModel
-from dynaflow_dsl.graph.snapshot import dump_snapshot, parse_snapshot
+from dynaflow_dsl.graph.snapshot import (
+    dump_snapshot,
+    looks_like_snapshot,
+    parse_snapshot,
+)
 from dynaflow_dsl.resolve.model import Scalar
 
 
@@ -55,17 +59,18 @@ def command(
     if output is None and not target.endswith(".dfs"):
         raise click.UsageError("-o says where the snapshot is written: give -o G.json")
     path = Path(output) if output is not None else snapshot_path(target)
+    name, stored = relative(path), read_text(path)
+    if stored is not None and not looks_like_snapshot(stored):
+        raise click.FileError(name, "it is not a snapshot: choose another -o")
     loaded = load_model(reporter, chosen)
     if loaded is None:
         return reporter.code
-    text = dump_snapshot(loaded.traced)
-    name = relative(path)
     if check:
         words = ["dfsc", "trace", target, *write_arguments(None, model_arguments)]
         words += ["-o", name] if output is not None else []
-        reporter.show(_compare(name, read_text(path), loaded.traced, words))
+        reporter.show(_compare(name, stored, loaded.traced, words))
         return reporter.code
-    write_text(path, text)
+    write_text(path, dump_snapshot(loaded.traced))
     entries = [graph.entry for graph in loaded.traced.graphs]
     reporter.result(name, {"snapshot": name, "entries": entries})
     return reporter.code

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.util import module_from_spec, spec_from_file_location
+from itertools import combinations
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,9 +36,9 @@ from dynaflow_dsl.cli.options import (
 from dynaflow_dsl.cli.report import Reporter, output_format_option
 from dynaflow_dsl.cli.schedules import read_schedule
 from dynaflow_dsl.cli.staleness import compare
-from dynaflow_dsl.diagnostics import Diagnostic
+from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 from dynaflow_dsl.graph.model import Graph
-from dynaflow_dsl.resolve.model import Scalar, Schedule
+from dynaflow_dsl.resolve.model import Scalar, Schedule, Step
 
 BATCHES = (1, 2, 3, 8)
 EDITED = "DFS504"
@@ -125,6 +127,9 @@ def command(
             files = ModuleFiles.of(Path(temporary), made.name)
             files.write(current)
         module = _import(files.module)
+        if isinstance(module, Diagnostic):
+            reporter.show([module])
+            return reporter.code
         for binding in made.bindings:
             _verify(reporter, module, loaded, binding, request)
         _try_out(reporter, module, loaded, made.bindings, request)
@@ -156,6 +161,8 @@ def _verify(
             adapter=spec.adapted(),
             batches=_allowed(request.batches, graph, schedule),
             entry=graph.entry,
+            schedule=schedule.name,
+            claims=claims_of(schedule),
             compiled=request.compiled,
             device=device,
         )
@@ -177,24 +184,29 @@ def _try_out(
     """Let a target that knows its model's loop run it with the scheduled steps."""
     from dynaflow_dsl.runtime import RuntimeFault
     from dynaflow_dsl.verification.trial import run_trial
+    from dynaflow_dsl.verification.verify import find_executor
 
     spec, schedules = loaded.spec, {b.schedule.name for b in bindings}
     if spec.trial is None or len(schedules) > 1 or reporter.code:
         return
+    if not callable(spec.trial):
+        message = f"the trial of the target is a {type(spec.trial).__name__}"
+        reporter.show([Diagnostic("DFS110", f"{message}, and must be a function")])
+        return
     device = request.device if request.device is not None else spec.device
     try:
-        executor = module.load(spec.model, device, compile=request.compiled)
+        loaded_module = module.load(spec.model, device, compile=request.compiled)
     except RuntimeFault as fault:
         reporter.show([Diagnostic(fault.code, fault.message)])
         return
-    entries = [binding.graph.entry for binding in bindings]
     steps = {
-        entry: executor if len(entries) == 1 else getattr(executor, entry)
-        for entry in entries
+        binding.graph.entry: find_executor(loaded_module, binding.graph.entry)
+        for binding in bindings
     }
     first = bindings[0]
     rows = _allowed(request.batches, first.graph, first.schedule)
-    report = run_trial(spec.trial, steps, rows)
+    with _user_code("the trial of the target"):
+        report = run_trial(spec.trial, steps, rows)
     reporter.result(str(report), json_data(asdict(report)))
     if not report.ok:
         reporter.fail()
@@ -207,9 +219,9 @@ def _make_arguments(
 
     def make(batch: int) -> Sequence[Any]:
         sizes = {name: low for name, low, _ in graph.dimensions}
-        arguments: Sequence[Any] = spec.entries[graph.entry].arguments(
-            {**sizes, _dimension(graph, schedule): batch}
-        )
+        sizes[_dimension(graph, schedule)] = batch
+        with _user_code(f"making arguments of the entry '{graph.entry}'"):
+            arguments: Sequence[Any] = spec.entries[graph.entry].arguments(sizes)
         return arguments
 
     return make
@@ -256,17 +268,58 @@ def _pieces(schedule: Schedule) -> Callable[[int], Sequence[slice]]:
     return proportional_pieces(schedule.split.weights, schedule.split.align)
 
 
-def _import(path: Path) -> ModuleType:
+def claims_of(schedule: Schedule) -> frozenset[tuple[str, str]]:
+    """Pairs of steps that windows claim to be concurrent, as the map labels them."""
+
+    def label(step: Step) -> str:
+        index = f"[{step.piece}]" if schedule.pieces > 1 else ""
+        return f"{'prev.' if step.previous else ''}{step.part}{index}"
+
+    return frozenset(
+        (label(left), label(right))
+        for window in schedule.each.windows
+        for run, other in combinations(window.runs, 2)
+        for left in run.steps
+        for right in other.steps
+    )
+
+
+@contextmanager
+def _user_code(what: str) -> Iterator[None]:
+    """Turn an exception of the target's code into a finding about the target."""
+    from dynaflow_dsl.runtime import RuntimeFault
+
+    try:
+        yield
+    except RuntimeFault as fault:
+        raise DiagnosticError([Diagnostic(fault.code, fault.message)]) from fault
+    except (Exception, SystemExit) as error:
+        message = f"{what} raised {_said(error)}"
+        raise DiagnosticError([Diagnostic("DFS110", message)]) from error
+
+
+def _said(error: BaseException) -> str:
+    first, *_ = str(error).splitlines() or [""]
+    return f"{type(error).__name__}: {first}".rstrip(": ")
+
+
+def _import(path: Path) -> ModuleType | Diagnostic:
+    """The module in a file, whatever was made of it; else what is wrong with it."""
+    name = relative(path)
     found = spec_from_file_location(path.stem, path)
     if found is None or found.loader is None:
-        raise click.FileError(relative(path), "it is not a Python module")
+        return Diagnostic("DFS804", f"{name} is not a Python module")
     module = module_from_spec(found)
     # Importing may leave a folder of compiled Python beside the module: not for a look.
     kept, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         found.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        return Diagnostic("DFS804", f"importing {name} raised {_said(error)}")
     finally:
         sys.dont_write_bytecode = kept
+    if not callable(getattr(module, "load", None)):
+        return Diagnostic("DFS804", f"{name} has no function `load`")
     return module
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn, TypeVar
 
 from dynaflow_dsl.diagnostics import Diagnostic, Result
+from dynaflow_dsl.graph.index import read_values
 from dynaflow_dsl.graph.model import (
     Argument,
     Graph,
@@ -27,6 +29,9 @@ _CODE = "DFS112"
 _FORMAT = 1
 # A snapshot of 64 layers has 2 million characters.
 _LONGEST_TEXT = 200_000_000
+# PyTorch's sizes have 64 bits.
+_LARGEST_SIZE = 2**63 - 1
+_OPERATOR = re.compile(r"\w+(\.\w+)+")
 _KINDS = ("parameter", "buffer", "constant", "step", "persistent")
 _MODEL_KEYS = {
     "format": int,
@@ -111,8 +116,9 @@ def _model(data: object) -> TracedModel:
     if fields["format"] != _FORMAT:
         raise _Wrong(f"its format is {fields['format']}, not {_FORMAT}")
     graphs = _each("graphs", fields["graphs"], _graph)
-    entries = [graph.entry for graph in graphs]
-    if len(set(entries)) != len(entries):
+    if not graphs:
+        raise _Wrong("graphs: there is none")
+    if _repeated(graph.entry for graph in graphs) is not None:
         raise _Wrong("graphs: two have one entry")
     return TracedModel(
         target=fields["target"],
@@ -138,13 +144,20 @@ class _Scope:
         "count",
         "dimensions",
         "lines",
+        "modules",
         "operations",
         "storages",
         "types",
     )
 
-    def __init__(self, dimensions: frozenset[str], code: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        dimensions: frozenset[str],
+        modules: frozenset[str],
+        code: Mapping[str, str],
+    ) -> None:
         self.dimensions = dimensions
+        self.modules = modules
         self.code = code
         self.storages: dict[str, int] = {}
         self.count = 0
@@ -159,10 +172,14 @@ class _Scope:
             found = self.types[text] = read_type(text)
             for size in (*found.shape, *found.strides):
                 self.check_size(size)
+                if size.factor < 0:
+                    raise _Wrong(f"{text!r} has a size below 0")
         return found
 
     def check_size(self, size: Size) -> None:
-        """Every dimension of a size must be declared."""
+        """Every dimension of a size must be declared, and a factor fit torch's."""
+        if abs(size.factor) > _LARGEST_SIZE:
+            raise _Wrong(f"the size {size} has more than 64 bits")
         for dimension in size.dimensions:
             if dimension not in self.dimensions:
                 raise _Wrong(f"the dimension {dimension} is not declared")
@@ -198,8 +215,17 @@ def _graph(data: object) -> Graph:
     fields = _fields(data, _GRAPH_KEYS)
     dimensions = _each("dimensions", fields["dimensions"], _dimension)
     code = {key: _string(f"code.{key}", value) for key, value in fields["code"].items()}
-    scope = _Scope(frozenset(name for name, _, _ in dimensions), code)
+    if (twice := _repeated(name for name, _, _ in dimensions)) is not None:
+        raise _Wrong(f"dimensions: {twice} is there twice")
+    modules = _strings("modules", fields["modules"])
+    if (twice := _repeated(modules)) is not None:
+        raise _Wrong(f"modules: {twice!r} is there twice")
+    scope = _Scope(
+        frozenset(name for name, _, _ in dimensions), frozenset(modules), code
+    )
     signature = _each("signature", fields["signature"], _argument_name)
+    if (twice := _repeated(name for name, _ in signature)) is not None:
+        raise _Wrong(f"signature: {twice!r} is there twice")
     inputs = _each("inputs", fields["inputs"], lambda item: _input(item, scope))
     _check_signature(signature, inputs)
     operations = _each(
@@ -215,7 +241,7 @@ def _graph(data: object) -> Graph:
         outputs=outputs,
         dimensions=dimensions,
         signature=signature,
-        modules=_strings("modules", fields["modules"]),
+        modules=modules,
     )
 
 
@@ -223,6 +249,8 @@ def _dimension(data: object) -> tuple[str, int, int | None]:
     match data:
         case [str(name), int(low), None | int() as high] if name.isidentifier():
             if not isinstance(low, bool) and not isinstance(high, bool):
+                if not 1 <= low <= (low if high is None else high) <= _LARGEST_SIZE:
+                    raise _Wrong(f"{name} has no sizes from {low} to {high}")
                 return name, low, high
     raise _Wrong("it is not [name, lowest, highest]")
 
@@ -245,8 +273,13 @@ def _input(data: object, scope: _Scope) -> Input:
     if ("data" in fields) != (kind == "constant"):
         raise _Wrong("constants, and only they, have data")
     value = _value(fields["value"], scope)
+    name = fields["name"]
+    # An operation may have taken the name.
+    suffix = value.name.removeprefix(name)
+    if not name or not value.name.startswith(name) or suffix.replace("@input", ""):
+        raise _Wrong(f"its value is {value.name!r}, which is not named after it")
     constant = read_argument(fields["data"]) if kind == "constant" else None
-    return Input(fields["name"], kind, value, fields.get("argument"), constant)
+    return Input(name, kind, value, fields.get("argument"), constant)
 
 
 def _check_signature(
@@ -260,6 +293,9 @@ def _check_signature(
     given = [(i.name, i.argument) for i in inputs if i.argument is not None]
     if expected != given:
         raise _Wrong("inputs: they are not the arguments that the signature lists")
+    held = (item.name for item in inputs if item.argument is None)
+    if (twice := _repeated(held)) is not None:
+        raise _Wrong(f"inputs: {twice!r} is there twice")
 
 
 def _operation(data: object, scope: _Scope) -> Operation:
@@ -279,11 +315,13 @@ def _operation(data: object, scope: _Scope) -> Operation:
         scope.check(argument)
     for _, argument in keywords:
         scope.check(argument)
+    if not _OPERATOR.fullmatch(fields["call"]):
+        raise _Wrong(f"{fields['call']!r} is no operator")
+    if fields["module"] not in scope.modules:
+        raise _Wrong(f"{fields['module']!r} is none of 'modules'")
     writes = _strings("writes", fields.get("writes", []))
-    for written in writes:
-        scope.known(written)
     source = fields.get("source")
-    return Operation(
+    operation = Operation(
         name=name,
         operator=fields["call"],
         arguments=arguments,
@@ -301,6 +339,23 @@ def _operation(data: object, scope: _Scope) -> Operation:
         module=fields["module"],
         source=None if source is None else scope.line(source),
     )
+    _check_memory(operation, scope)
+    return operation
+
+
+def _check_memory(operation: Operation, scope: _Scope) -> None:
+    """What an operation writes, and what its views look into, it reads."""
+    if not operation.writes and not operation.view:
+        return
+    read = read_values(operation)
+    for written in operation.writes:
+        if written not in read:
+            raise _Wrong(f"it writes {written!r}, which is none of its arguments")
+    if operation.view:
+        seen = {scope.storages[name] for name in read}
+        made = {value.storage for value in operation.results if value is not None}
+        if operation.writes or not made or not made <= seen:
+            raise _Wrong("it is a view, but not of one of its arguments")
 
 
 def _value(data: object, scope: _Scope) -> Value:
@@ -349,6 +404,16 @@ def _fields(
             if options[key] is not object and type(value) is not options[key]:
                 raise _Wrong(f"'{key}' is not of type {options[key].__name__}")
     return data
+
+
+def _repeated(names: Iterable[str]) -> str | None:
+    """The first name that is there twice."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
 
 
 def _each(name: str, items: list[object], read: Callable[[object], T]) -> tuple[T, ...]:

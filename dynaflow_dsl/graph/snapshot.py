@@ -9,9 +9,12 @@ from dynaflow_dsl.graph.model import Graph, Input, Operation, TracedModel, Value
 from dynaflow_dsl.graph.reader import parse_snapshot
 from dynaflow_dsl.graph.text import write_argument, write_type
 
-__all__ = ["FORMAT", "dump_snapshot", "parse_snapshot"]
+__all__ = ["FORMAT", "dump_snapshot", "looks_like_snapshot", "parse_snapshot"]
 
 FORMAT = 1
+
+# How every snapshot begins, of whatever format.
+_MARK = '{\n "format": '
 
 
 def dump_snapshot(model: TracedModel) -> str:
@@ -34,6 +37,20 @@ def dump_snapshot(model: TracedModel) -> str:
     lines = [f" {_json(name)}: {_json(value)}," for name, value in fields.items()]
     graphs = ",\n".join(map(_graph, model.graphs))
     return "\n".join(("{", *lines, ' "graphs": [', graphs, " ]", "}", ""))
+
+
+def looks_like_snapshot(text: str) -> bool:
+    """Whether a file may be replaced by a snapshot: it was one, perhaps a damaged one.
+
+    A file that holds nothing may be replaced too.
+    """
+    if text.strip() in ("", "{}") or text.startswith(_MARK):
+        return True
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and {"format", "graphs"} <= content.keys()
 
 
 def _graph(graph: Graph) -> str:

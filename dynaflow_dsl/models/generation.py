@@ -18,7 +18,8 @@ class GreedyTrial:
     """Several steps of a decoder whose tokens must equal those of `generate()`.
 
     `capacity` is the length of the cache, `sequence` that of the padded prompts where
-    the entry `prefill` has a fixed one.
+    the entry `prefill` has a fixed one. `skipped` is a reason why nothing can be learnt
+    from it, or None.
     """
 
     def __init__(
@@ -27,6 +28,21 @@ class GreedyTrial:
         self.model, self.capacity = model, capacity
         self.sequence = sequence or max(1, min(PROMPT, capacity // 2))
         self.count = min(NEW_TOKENS, capacity - self.sequence)
+        self.skipped = self._reason_to_skip()
+
+    def _reason_to_skip(self) -> str | None:
+        if self.count < 1:
+            return (
+                f"a cache of length {self.capacity} has no room for a token after a "
+                f"prompt of {self.sequence}"
+            )
+        if self.model.dtype not in (torch.float32, torch.float64):
+            dtype = str(self.model.dtype).removeprefix("torch.")
+            return (
+                f"generate() may take other kernels, and rounding in {dtype} decides "
+                "between tokens that are almost equal"
+            )
+        return None
 
     def __call__(
         self, steps: Mapping[str, Callable[..., Any]], rows: int, seed: int

@@ -1,10 +1,11 @@
-"""Compiles every distinct part of an executor once, from the module's own text."""
+"""Compiles every distinct part of an executor, from the module's own text."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,6 @@ from dynaflow_dsl.runtime.capture import (
 from dynaflow_dsl.runtime.errors import InputError, LoadError
 from dynaflow_dsl.runtime.executor import Call, Executor
 from dynaflow_dsl.runtime.inductor import (
-    SIZE_FUNCTIONS,
     Boxed,
     FakeWorld,
     compile_graph,
@@ -39,7 +39,8 @@ from dynaflow_dsl.runtime.inductor import (
     load_artifact,
     without_wrapper,
 )
-from dynaflow_dsl.runtime.weights import Weights
+from dynaflow_dsl.runtime.sizes import all_hold, for_other_sizes, sample_sizes
+from dynaflow_dsl.runtime.weights import Weights, record
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +62,30 @@ def compile_parts(
     """One compiled callable for each iteration of each part.
 
     Artifacts are kept in `folder` and shared by everything that looks the same: equal
-    layers, other entries, other processes. Raises LoadError (DFS805) where a part
-    cannot be compiled.
+    layers, other entries, other processes. Where the compiler's choices hold for some
+    sizes only, a part is compiled again for others; sizes that are left then run its
+    text. Raises LoadError (DFS805) where a part cannot be compiled.
     """
     with torch.inference_mode(False), torch.no_grad():
         observed = observe(executor, functions, weights, device)
         dimensions = dimensions_of(executor.inputs)
-        compiled: dict[Variant, CompiledPart] = {}
+        compiled: dict[Variant, tuple[CompiledPart, ...]] = {}
         with inductor_cache(folder / "inductor"):
             identity = compiler_identity(device)
             for variant, part in observed.parts.items():
-                made = _compiled(variant, part, dimensions, identity, folder)
+
+                def make(
+                    hints: Mapping[str, int],
+                    variant: Variant = variant,
+                    part: str = part,
+                ) -> CompiledPart:
+                    return _compiled(variant, part, dimensions, hints, identity, folder)
+
+                first = make({})
                 if (outputs := observed.fresh.get(variant)) is not None:
-                    made = replace(made, boxed=without_wrapper(made.boxed, outputs))
-                compiled[variant] = made
+                    first = replace(first, boxed=without_wrapper(first.boxed, outputs))
+                sampled = list(sample_sizes(dimensions, executor.dimensions))
+                compiled[variant] = tuple(for_other_sizes(first, make, sampled))
     calls: dict[str, list[Call]] = {}
     for part, listed in weights.items():
         calls[part] = []
@@ -83,9 +94,7 @@ def compile_parts(
             if known is None:
                 calls[part].append(_never_called(part, position))
             else:
-                calls[part].append(
-                    _bind(part, known, compiled[known], tuple(own.values()))
-                )
+                calls[part].append(_bind_all(part, known, compiled[known], own))
     return calls
 
 
@@ -93,6 +102,7 @@ def _compiled(
     variant: Variant,
     part: str,
     dimensions: Sequence[str],
+    hints: Mapping[str, int],
     identity: str,
     folder: Path,
 ) -> CompiledPart:
@@ -105,7 +115,10 @@ def _compiled(
             for constant in traced.constants
         ),
     ]
-    key = artifact_key(str(traced.graph.graph), "\n".join(map(str, layouts)), identity)
+    made_from = [str(traced.graph.graph), "\n".join(map(str, layouts)), identity]
+    if hints:
+        made_from.append(str(sorted(hints.items())))
+    key = artifact_key(*made_from)
     artifact = read_artifact(folder, key)
     if artifact is not None:
         try:
@@ -118,7 +131,7 @@ def _compiled(
             )
         else:
             return CompiledPart(boxed, artifact.conditions, traced)
-    world = FakeWorld(dimensions)
+    world = FakeWorld(dimensions, hints)
     try:
         content = compile_graph(
             traced.graph, fake_arguments(variant, traced, world), world
@@ -135,19 +148,32 @@ def _compiled(
     return CompiledPart(load_artifact(content), artifact.conditions, traced)
 
 
+def _bind_all(
+    part: str, variant: Variant, compiled: Sequence[CompiledPart], own: Weights
+) -> Call:
+    """A callable that takes the iteration's inputs, of any size."""
+    weights = tuple(own.values())
+    calls = [_bind(part, variant, one, weights) for one in compiled]
+    if not compiled[0].conditions:
+        return calls[0]
+    conditions = [one.conditions for one in compiled]
+    text = partial(variant.function, record(own))
+    return _by_size(part, variant, conditions, calls, text)
+
+
 def _bind(
     part: str,
     variant: Variant,
     compiled: CompiledPart,
     weights: tuple[torch.Tensor, ...],
 ) -> Call:
-    """A callable that takes the iteration's inputs, as flat as it can be."""
+    """A callable for sizes that the conditions hold for, as flat as it can be."""
     boxed, constants = compiled.boxed, compiled.traced.constants
     outputs = compiled.traced.outputs
-    call: Call
     if constants or any(isinstance(layout, Literal) for layout in variant.arguments):
-        call = _bind_with_literals(part, variant, compiled, weights)
-    elif outputs == "tensor":
+        return _bind_with_literals(part, variant, compiled, weights)
+    call: Call
+    if outputs == "tensor":
 
         def call(*arguments: Any) -> Any:
             return boxed([*weights, *arguments])[0]
@@ -162,8 +188,6 @@ def _bind(
         def call(*arguments: Any) -> Any:
             boxed([*weights, *arguments])
 
-    if compiled.conditions:
-        return _checked(part, variant, compiled.conditions, call)
     return call
 
 
@@ -206,47 +230,49 @@ def _bind_with_literals(
     return call
 
 
-def _checked(
-    part: str, variant: Variant, conditions: tuple[str, ...], call: Call
+def _by_size(
+    part: str,
+    variant: Variant,
+    conditions: Sequence[Sequence[str]],
+    calls: Sequence[Call],
+    text: Call,
 ) -> Call:
-    """Check what the compiler assumed of sizes, once for each combination of sizes."""
+    """Choose what was compiled for the sizes at hand, once for each combination."""
     places = _places(variant)
-    accepted: set[tuple[int, ...]] = set()
+    chosen: dict[tuple[int, ...], Call] = {}
 
-    def checked(*arguments: Any) -> Any:
+    def call(*arguments: Any) -> Any:
         sizes = tuple(
             arguments[position] if axis is None else arguments[position].shape[axis]
             for _, position, axis in places
         )
-        if sizes not in accepted:
+        known = chosen.get(sizes)
+        if known is None:
             names = (name for name, _, _ in places)
-            _check_sizes(part, conditions, dict(zip(names, sizes, strict=True)))
-            accepted.add(sizes)
-        return call(*arguments)
+            named = dict(zip(names, sizes, strict=True))
+            fitting = [
+                one
+                for one, assumed in zip(calls, conditions, strict=True)
+                if all_hold(assumed, named)
+            ]
+            if not fitting:
+                warnings.warn(_not_compiled(part, conditions, named), stacklevel=3)
+            known = chosen[sizes] = fitting[0] if fitting else text
+        return known(*arguments)
 
-    return checked
-
-
-def _check_sizes(
-    part: str, conditions: Sequence[str], sizes: Mapping[str, int]
-) -> None:
-    for condition in conditions:
-        if not _holds(condition, sizes):
-            given = ", ".join(f"{name} = {size}" for name, size in sizes.items())
-            raise InputError(
-                "DFS802",
-                f"the part `{part}` was compiled for sizes with {condition}, and is "
-                f"called with {given}: split such steps into smaller ones, or load "
-                "with `compile=False`.",
-            )
+    return call
 
 
-def _holds(condition: str, sizes: Mapping[str, int]) -> bool:
-    try:
-        return bool(eval(condition, {**SIZE_FUNCTIONS, **sizes}))
-    except (NameError, ArithmeticError, TypeError, ValueError):
-        # A condition that cannot be decided is one that nobody checked.
-        return False
+def _not_compiled(
+    part: str, conditions: Sequence[Sequence[str]], sizes: Mapping[str, int]
+) -> str:
+    given = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+    held = "; or ".join(" and ".join(assumed) for assumed in conditions)
+    return (
+        f"the part `{part}` was compiled for sizes with {held}, and is called with "
+        f"{given}: its text runs as it stands, which is right but slower. Choose sizes "
+        "that these conditions hold for where time matters."
+    )
 
 
 def _places(variant: Variant) -> list[tuple[str, int, int | None]]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias
 
 import torch
 
 from dynaflow_dsl.runtime.errors import LoadError
-from dynaflow_dsl.runtime.inputs import InputCheck, InputSpecs
+from dynaflow_dsl.runtime.inputs import Bounds, InputCheck, InputSpecs
 from dynaflow_dsl.runtime.model import Part, Split
 from dynaflow_dsl.runtime.streams import Streams
 
@@ -41,11 +42,15 @@ class Executor:
 
     Subclasses are generated: they give `step`, `sequential`, `parts` and the class
     variables. An instance has one attribute per part, called with the iteration and its
-    inputs.
+    inputs. `schedule` and `entry` say which executor of a module it is; `dimensions`
+    holds inclusive bounds, and `written` names arguments that a step writes in place.
     """
 
+    schedule: ClassVar[str] = ""
     entry: ClassVar[str]
     inputs: ClassVar[InputSpecs]
+    dimensions: ClassVar[Bounds] = MappingProxyType({})
+    written: ClassVar[tuple[str, ...]] = ()
     split: ClassVar[Split | None] = None
     stream_names: ClassVar[tuple[str, ...]] = ()
 
@@ -65,7 +70,9 @@ class Executor:
         self.device = setup.device
         self._explain = setup.explain
         self._always_sequential = setup.always_sequential
-        self._check = InputCheck(self.inputs, setup.device)
+        self._check = InputCheck(
+            self.inputs, setup.device, self.dimensions, self.written
+        )
         self._count = len(self.inputs)
         attach(self, setup.calls)
 

@@ -6,6 +6,7 @@ import os
 import platform
 import tempfile
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,13 +34,22 @@ Size: TypeAlias = int | torch.SymInt
 # A compiled function, called with one list that it empties.
 Boxed: TypeAlias = Callable[[list[Any]], Sequence[Any]]
 
+# An example size: large enough that 0 and 1 are not at issue.
+USUAL_SIZE = 16
+
 _environment_lock = threading.RLock()
 
 
 class FakeWorld:
-    """Fake tensors in which each named dimension is one symbol, the same everywhere."""
+    """Fake tensors in which each named dimension is one symbol, the same everywhere.
 
-    def __init__(self, dimensions: Sequence[str]) -> None:
+    `hints` are example sizes, at least 2: where the compiler has a choice that depends
+    on a size, it chooses for these, and says so in `guards()`.
+    """
+
+    def __init__(
+        self, dimensions: Sequence[str], hints: Mapping[str, int] | None = None
+    ) -> None:
         self.environment = ShapeEnv(duck_shape=False)
         self.mode = FakeTensorMode(
             shape_env=self.environment, allow_non_fake_inputs=True
@@ -47,8 +57,7 @@ class FakeWorld:
         self.sizes: dict[str, torch.SymInt] = {}
         self._symbols: dict[Any, Any] = {}
         for name in dimensions:
-            # A size of no consequence: large enough that 0 and 1 are not at issue.
-            seed = torch.empty(16, device="meta")
+            seed = torch.empty((hints or {}).get(name, USUAL_SIZE), device="meta")
             context: Any = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC])
             fake = self.mode.from_tensor(
                 seed, source=ConstantSource(name), symbolic_context=context
@@ -126,9 +135,15 @@ def compile_graph(
 ) -> bytes:
     """Compile `graph` for fake `inputs` of `world`; the artifact as bytes.
 
-    What the compiler assumes of sizes is then in `world.guards()`.
+    What the compiler assumes of sizes is then in `world.guards()`. It must be found out
+    every time: PyTorch's own caches give back graphs without what they assumed.
     """
-    with torch.no_grad(), tracing(TracingContext(world.mode)):
+    configuration: Any = torch.compiler.config
+    with (
+        torch.no_grad(),
+        tracing(TracingContext(world.mode)),
+        configuration.patch(cache_key_tag=uuid.uuid4().hex),
+    ):
         artifact = standalone_compile(
             graph, list(inputs), dynamic_shapes="from_tracing_context", aot=True
         )

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
 
 from dynaflow_dsl.runtime.errors import InputError
 from dynaflow_dsl.runtime.model import TensorSpec
+from dynaflow_dsl.runtime.overlaps import OverlapCheck
 
 InputSpecs: TypeAlias = Mapping[str, TensorSpec | Sequence[TensorSpec]]
+
+# Inclusive bounds of named dimensions, None for no upper bound.
+Bounds: TypeAlias = Mapping[str, tuple[int, int | None]]
 
 
 def factors(size: int | str) -> tuple[int, tuple[str, ...]]:
@@ -36,12 +40,21 @@ def dtype_of(name: str) -> torch.dtype:
 class InputCheck:
     """Checks the arguments of one entry; remembers the shapes that it last accepted.
 
-    Calling it gives the sizes of the named dimensions. Raises InputError (DFS802).
+    `written` names the arguments whose tensors a step writes in place. Calling it gives
+    the sizes of the named dimensions. Raises InputError (DFS802).
     """
 
-    def __init__(self, inputs: InputSpecs, device: torch.device) -> None:
+    def __init__(
+        self,
+        inputs: InputSpecs,
+        device: torch.device,
+        dimensions: Bounds | None = None,
+        written: Collection[str] = (),
+    ) -> None:
         self._inputs = inputs
         self._device = device
+        self._dimensions = dimensions or {}
+        self._overlaps = OverlapCheck(_labels(inputs), written) if written else None
         self._names = tuple(inputs)
         self._lengths = tuple(
             None if isinstance(spec, TensorSpec) else len(spec)
@@ -92,6 +105,8 @@ class InputCheck:
                     ):
                         break
                 else:
+                    if self._overlaps is not None:
+                        self._overlaps(flat)
                     return self._sizes
             except AttributeError:  # not a tensor: the full check says so
                 pass
@@ -101,6 +116,7 @@ class InputCheck:
         sizes: dict[str, int] = {}
         origins: dict[str, str] = {}
         accepted: list[tuple[torch.Size, torch.dtype]] = []
+        flat: list[torch.Tensor] = []
         for (name, spec), argument in zip(self._inputs.items(), arguments, strict=True):
             if isinstance(spec, TensorSpec):
                 pairs = [(name, spec, argument)]
@@ -118,6 +134,20 @@ class InputCheck:
             for label, one, tensor in pairs:
                 self._check_tensor(label, one, tensor, sizes, origins)
                 accepted.append((tensor.shape, tensor.dtype))
+                flat.append(tensor)
+        for name, (low, high) in self._dimensions.items():
+            size = sizes.get(name, low)
+            if size < low or (high is not None and size > high):
+                bounds = f"{low} upwards" if high is None else f"{low} to {high}"
+                origin = origins.get(name, name)
+                raise InputError(
+                    "DFS802",
+                    f"the dimension `{name}` was traced from {bounds}, and {name} = "
+                    f"{size} in `{origin}`.",
+                )
+        if self._overlaps is not None:
+            self._overlaps.resize(flat)
+            self._overlaps(flat)
         self._accepted, self._sizes = tuple(accepted), sizes
         return sizes
 
@@ -161,6 +191,17 @@ class InputCheck:
             raise _unexpected(
                 label, f"a contiguous {expected}", f"{given} with strides {strides}"
             )
+
+
+def _labels(inputs: InputSpecs) -> list[str]:
+    """One label per tensor of the flattened arguments."""
+    found: list[str] = []
+    for name, spec in inputs.items():
+        if isinstance(spec, TensorSpec):
+            found.append(name)
+        else:
+            found += [f"{name}[{k}]" for k in range(len(spec))]
+    return found
 
 
 def _unexpected(label: str, expected: str, given: str) -> InputError:

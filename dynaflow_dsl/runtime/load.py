@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 
 from dynaflow_dsl.runtime.artifacts import cache_folder
+from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.executor import Call, Executor, Setup
 from dynaflow_dsl.runtime.module_map import ModuleMap, read_map
 from dynaflow_dsl.runtime.notes import add_place
@@ -41,15 +42,16 @@ def loader(*executors: type[Executor]) -> Callable[..., Any]:
         Executors of several schedules for one entry go by the names of their classes.
         `compile=False` runs the module's text as it stands. `cache` is the folder of
         compiled parts (else `DFSC_CACHE_DIR`, else the user's cache). `check="none"`
-        leaves out comparing versions and source of the model's classes; its tensors are
-        always compared. `streams` makes the streams that steps run on. Raises
-        LoadError.
+        leaves out comparing versions, source, configuration and plain attributes; the
+        model's tensors are always compared. `streams` makes the streams that steps run
+        on. Raises LoadError.
         """
         if check not in ("quick", "none"):
             raise ValueError(f'check is "quick" or "none", not {check!r}')
+        _check_is_model(model)
         file = executors[0].step.__code__.co_filename
         module_map = read_map(Path(file))
-        target = _with_index(torch.device(device))
+        target = _device(device)
         # A device that has no streams is refused before its model is looked at.
         made = [streams(target, executor.stream_names) for executor in executors]
         tensors = model_tensors(model)
@@ -76,8 +78,29 @@ def loader(*executors: type[Executor]) -> Callable[..., Any]:
     return load
 
 
-def _with_index(device: torch.device) -> torch.device:
+def _check_is_model(model: object) -> None:
+    if isinstance(model, torch.nn.Module):
+        return
+    given = f"a {type(model).__name__}"
+    if model is None:
+        given = "None"
+    elif isinstance(model, type):
+        given = f"the class {model.__name__}"
+    raise LoadError(
+        "DFS801", f"a module is loaded with a torch.nn.Module, and {given} was given."
+    )
+
+
+def _device(given: str | torch.device) -> torch.device:
     """The device as its tensors name it."""
+    try:
+        device = torch.device(given)
+    except (RuntimeError, TypeError) as error:
+        raise LoadError(
+            "DFS801", f"{given!r} is no device that PyTorch knows."
+        ) from error
+    if device.type == "cpu" and device.index == 0:
+        return torch.device("cpu")
     if device.type == "cuda" and device.index is None and torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     return device

@@ -87,7 +87,7 @@ def read_map(module: Path) -> ModuleMap:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise _broken(module, f"it cannot be read ({reason})") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _broken(module, f"it is not JSON ({error})") from error
     if not isinstance(document, dict) or "format" not in document:
         raise _broken(module, "it has no `format`")
@@ -139,8 +139,14 @@ def _read(document: Mapping[str, Any], module: Path, name: str) -> ModuleMap:
             )
             for entry in document["operations"]
         ),
-        intact=hashlib.sha256(module.read_bytes()).hexdigest() == document["body"],
+        intact=_text_digest(module) == document["body"],
     )
+
+
+def _text_digest(module: Path) -> str:
+    """Of the text with plain newlines: version control may have changed them."""
+    content = module.read_bytes().replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    return hashlib.sha256(content).hexdigest()
 
 
 def _broken(module: Path, reason: str) -> LoadError:

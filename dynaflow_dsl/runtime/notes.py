@@ -8,6 +8,9 @@ from types import FrameType
 
 from dynaflow_dsl.runtime.module_map import ModuleMap, PlanLines
 
+# Parts that run once, outside of the layers; `.dfs` files cannot name parts so.
+_OUTSIDE = ("before", "after")
+
 
 def add_place(
     error: BaseException,
@@ -35,6 +38,9 @@ def add_place(
 def _layer(
     entry: PlanLines, frame: FrameType, layers: Mapping[str, Sequence[int]]
 ) -> int | None:
+    part = entry.label.removeprefix("prev.").partition("[")[0]
+    if part in _OUTSIDE:
+        return None
     match entry.layer:
         case None:
             return None
@@ -47,7 +53,6 @@ def _layer(
             if not number.isdigit():
                 return None
             position = int(number)
-    part = entry.label.removeprefix("prev.").partition("[")[0]
     # A part that is named like something executors have gets a longer attribute.
     known = layers.get(part) or layers.get(f"part_{part}", ())
     return known[position] if position < len(known) else position

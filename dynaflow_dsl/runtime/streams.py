@@ -95,6 +95,8 @@ def make_streams(device: torch.device, names: Sequence[str]) -> Streams:
     Raises LoadError for a device type that this version cannot run on.
     """
     match device.type:
+        case "cpu" if device.index:
+            raise LoadError("DFS801", f"there is one CPU, and no `{device}`.")
         case "cpu":
             others = (CallingThread(name) for name in names)
             return CpuStreams(CallingThread("main"), *others)
@@ -102,6 +104,10 @@ def make_streams(device: torch.device, names: Sequence[str]) -> Streams:
             # Here, since it stands on the base class above.
             from dynaflow_dsl.runtime.cuda_streams import cuda_streams
 
+            count = torch.cuda.device_count()
+            if device.index is not None and device.index >= count:
+                message = f"PyTorch finds {count} CUDA devices, and no `{device}`."
+                raise LoadError("DFS801", message)
             return cuda_streams(device, names)
         case "cuda":
             raise LoadError(

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import torch
 
 from dynaflow_dsl.runtime.errors import LoadError
-from dynaflow_dsl.runtime.fingerprint import first_difference
+from dynaflow_dsl.runtime.fingerprint import first_difference, tensor_difference
 from dynaflow_dsl.runtime.model import Part
 from dynaflow_dsl.runtime.module_map import ModuleMap
 
@@ -37,6 +37,14 @@ def check_model(
 ) -> None:
     """Raise LoadError (DFS801) at the first difference to the model of the module."""
     module = module_map.module
+    for path, submodule in model.named_modules():
+        if submodule.training:
+            raise LoadError(
+                "DFS801",
+                f"{module} was made for a model in evaluation mode, and "
+                f"`{path or type(model).__name__}` is in training mode: call "
+                "`model.eval()` first.",
+            )
     if device.type != module_map.device:
         raise LoadError(
             "DFS801",
@@ -62,6 +70,10 @@ def check_model(
                 f"{module} was loaded for `{device}`, but the model's `{path}` is on "
                 f"`{tensor.device}`: move the model there first.",
             )
+    if (digest := module_map.fingerprint.get("tensors")) is not None and (
+        difference := tensor_difference(digest, model, module_map.tensors)
+    ):
+        raise _misfit(module_map, model, difference)
     if fingerprint and (difference := first_difference(module_map.fingerprint, model)):
         raise _misfit(module_map, model, difference)
 

@@ -72,6 +72,11 @@ def example_sizes(spec: TraceSpec) -> dict[str, int]:
     return sizes
 
 
+def lowest_sizes(spec: TraceSpec) -> dict[str, int]:
+    """The least size of every named dimension."""
+    return {name: lowest for name, (lowest, _) in spec.dimensions.items()}
+
+
 def describe(spec: TraceSpec, entry: str, adapter: torch.nn.Module) -> Call:
     """Example arguments of an entry and their dynamic shapes.
 
@@ -130,7 +135,7 @@ def _parameter_names(adapter: torch.nn.Module) -> list[str]:
 def _check_names(spec: TraceSpec, names: list[str]) -> None:
     for table, keys in (("dims", spec.dims), ("persistent", spec.persistent)):
         for key in keys:
-            base = key.removesuffix(".*")
+            base = key.removesuffix(".*") if table == "dims" else key
             if base not in names:
                 close = get_close_matches(base, names, 1)
                 helps = (f"did you mean '{close[0]}'?",) if close else ()

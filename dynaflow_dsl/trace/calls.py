@@ -15,6 +15,7 @@ from dynaflow_dsl.graph.model import (
     Value,
 )
 from dynaflow_dsl.trace.aliases import may_alias
+from dynaflow_dsl.trace.arguments import lowest_sizes
 from dynaflow_dsl.trace.export import (
     HigherOrderOperator,
     Node,
@@ -131,7 +132,7 @@ def _results(
     if traced is None or node in state.normalised.replaced:
         return (), False
     if isinstance(traced, torch.Tensor):
-        smallest = {name: low for name, (low, _) in state.spec.dimensions.items()}
+        smallest = lowest_sizes(state.spec)
         source = may_alias(node, operator, state.sizes, smallest)
         return (state.value(node, traced, source),), False
     if not isinstance(traced, list | tuple):

@@ -12,6 +12,7 @@ from dynaflow_dsl.graph.model import (
 )
 from dynaflow_dsl.trace.arguments import Call, InputSpec
 from dynaflow_dsl.trace.calls import operation
+from dynaflow_dsl.trace.decisions import check_squeezes
 from dynaflow_dsl.trace.export import (
     Node,
     storage_of,
@@ -36,9 +37,10 @@ def convert(
     """The graph of one entry; raises DiagnosticError for what a graph cannot hold."""
     nodes = list(program.graph_module.graph.nodes)
     placeholders = [node for node in nodes if node.op == "placeholder"]
-    kinds = {item.arg.name: item for item in program.graph_signature.input_specs}
-    step = [n for n in placeholders if kinds[n.name].kind.name == "USER_INPUT"]
-    state = Program(spec, normalise(nodes), SizeReader(_symbols(step, call)))
+    state = Program(
+        spec, call.entry, normalise(nodes), SizeReader(dimension_symbols(program, call))
+    )
+    check_squeezes(state, nodes)
     inputs = _inputs(state, program, placeholders, call)
     operations = tuple(operation(state, node) for node in state.normalised.operations)
     modules = spec.model.named_modules(remove_duplicate=False)
@@ -55,8 +57,16 @@ def convert(
     )
 
 
-def _symbols(placeholders: list[Node], call: Call) -> dict[str, str]:
+def dimension_symbols(
+    program: torch.export.ExportedProgram, call: Call
+) -> dict[str, str]:
     """The named dimension that each symbol of the program stands for."""
+    kinds = {item.arg.name: item for item in program.graph_signature.input_specs}
+    placeholders = [
+        node
+        for node in program.graph_module.graph.nodes
+        if node.op == "placeholder" and kinds[node.name].kind.name == "USER_INPUT"
+    ]
     symbols: dict[str, str] = {}
     for node, item in zip(placeholders, call.inputs, strict=True):
         for size, name in zip(node.meta["val"].shape, item.dimensions, strict=True):
@@ -113,6 +123,14 @@ def _constant(state: Program, node: Node, path: str, tensor: torch.Tensor) -> In
         refuse(
             f"the model makes a constant of {tensor.numel()} numbers ('{path}') while "
             f"it is traced; at most {LARGEST_CONSTANT} can be kept in a graph",
+            line_of_stack(reader.meta.get("stack_trace")),
+            helps=("register it as a buffer of the module that uses it",),
+        )
+    if tensor.is_complex():
+        reader = next(iter(node.users), node)
+        refuse(
+            f"the model makes a constant of complex numbers ('{path}') while it is "
+            "traced; a graph keeps integers, floats and truth values",
             line_of_stack(reader.meta.get("stack_trace")),
             helps=("register it as a buffer of the module that uses it",),
         )

@@ -14,6 +14,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stderr
+from dataclasses import dataclass
 from math import prod
 from traceback import StackSummary
 from types import FrameType
@@ -24,13 +25,16 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.meta_utils import MetaTensorDescriber
 from torch.fx import GraphModule, Node
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.experimental.sym_node import SymNode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, expect_true
 from torch.fx.proxy import TracerBase
 
 from dynaflow_dsl.runtime.model_code import is_model_code
 
 __all__ = [
+    "Decision",
     "ExportFailure",
+    "Exported",
     "HigherOrderOperator",
     "Node",
     "OpOverload",
@@ -44,6 +48,41 @@ __all__ = [
     "storage_of",
     "written_arguments",
 ]
+
+_CALL_OF_MODULE = torch.nn.Module._call_impl.__code__
+# The ways of Python code to ask: `if`, and `torch._check`.
+_QUESTIONS = (torch.SymBool.__bool__.__code__, expect_true.__code__)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A question about sizes that code outside of operators asked while it was traced.
+
+    `condition` is a sympy expression and `answer` what it was taken to be; `place` is
+    the file and line of model code that asked.
+    """
+
+    condition: Any
+    answer: Any
+    place: tuple[str, int] | None
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        """Names of the symbols that the condition is about."""
+        return frozenset(symbol.name for symbol in self.condition.free_symbols)
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the answer is right for these sizes, by symbol."""
+        numbers = {symbol: sizes[symbol.name] for symbol in self.condition.free_symbols}
+        return bool(self.condition.subs(numbers) == self.answer)
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A program, and what was decided by sizes while it was traced."""
+
+    program: torch.export.ExportedProgram
+    decisions: tuple[Decision, ...]
 
 
 class ExportFailure(Exception):
@@ -66,18 +105,19 @@ def export_module(
     arguments: tuple[Any, ...],
     dynamic_shapes: tuple[Any, ...],
     device: str,
-) -> torch.export.ExportedProgram:
+) -> Exported:
     """Flat ATen program of a module, without decompositions and without gradients.
 
     Meta tensors are traced as if they were on `device`, so that a model that was made
     without memory gives the same program as a real one. Raises ExportFailure.
     """
     fixed: list[tuple[str, int]] = []
+    decisions: dict[Decision, None] = {}
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
-        stack.enter_context(_quiet("torch.fx", "torch._dynamo", "torch.export"))
+        stack.enter_context(_quiet())
         stack.enter_context(_meta_as(torch.device(device)))
         stack.enter_context(
             patch.object(
@@ -85,14 +125,16 @@ def export_module(
             )
         )
         stack.enter_context(_recording_fixed_sizes(fixed))
+        stack.enter_context(_recording_decisions(decisions))
         # A failed export prints the graph it had so far.
         stack.enter_context(redirect_stderr(io.StringIO()))
         try:
-            return torch.export.export(
+            program = torch.export.export(
                 module, arguments, dynamic_shapes=dynamic_shapes, strict=False
             )
         except Exception as error:
             raise ExportFailure(error, fixed[0] if fixed else None) from error
+    return Exported(program, tuple(decisions))
 
 
 @contextmanager
@@ -133,7 +175,7 @@ def _recording_fixed_sizes(places: list[tuple[str, int]]) -> Iterator[None]:
 
     def set_replacement(self: ShapeEnv, symbol: Any, value: Any, message: str) -> None:
         frame: FrameType | None = sys._getframe(1)
-        while value.is_number and frame and frame.f_code.co_filename != __file__:
+        while value.is_number and frame:
             if is_model_code(frame.f_code.co_filename):
                 places.append((frame.f_code.co_filename, frame.f_lineno))
                 break
@@ -145,9 +187,50 @@ def _recording_fixed_sizes(places: list[tuple[str, int]]) -> Iterator[None]:
 
 
 @contextmanager
-def _quiet(*names: str) -> Iterator[None]:
+def _recording_decisions(decisions: dict[Decision, None]) -> Iterator[None]:
+    """Collect what the module's code asks about sizes, with the lines that ask."""
+    evaluate = ShapeEnv.evaluate_sym_node
+
+    def evaluate_sym_node(
+        self: ShapeEnv, node: SymNode, *options: Any, **more: Any
+    ) -> Any:
+        answer = evaluate(self, node, *options, **more)
+        if node.expr.free_symbols:
+            asked, place = _asked_by_module(sys._getframe(1))
+            if asked:
+                decisions.setdefault(Decision(node.expr, answer, place))
+        return answer
+
+    with patch.object(ShapeEnv, "evaluate_sym_node", evaluate_sym_node):
+        yield
+
+
+def _asked_by_module(frame: FrameType | None) -> tuple[bool, tuple[str, int] | None]:
+    """Whether the code of a module asks for an answer, and its line of model code.
+
+    Operators ask on their own account, also those that are left out where they have
+    nothing to do, as `contiguous`: their results follow the sizes.
+    """
+    asked, place = False, None
+    while frame and frame.f_code is not _CALL_OF_MODULE:
+        code = frame.f_code
+        if code.co_name == "__torch_dispatch__":
+            return False, None
+        if code in _QUESTIONS:
+            asked = True
+        elif place is None and is_model_code(code.co_filename):
+            place = code.co_filename, frame.f_lineno
+        if place and not asked:
+            return False, None
+        frame = frame.f_back
+    return asked and frame is not None, place
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
     """Keep torch's log below errors: what went wrong is said by our diagnostics."""
-    loggers = [logging.getLogger(name) for name in names]
+    names = [name for name in logging.root.manager.loggerDict if name[:6] == "torch."]
+    loggers = [logging.getLogger(name) for name in ("torch", *names)]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)

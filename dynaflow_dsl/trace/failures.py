@@ -40,6 +40,25 @@ def refuse(
     raise DiagnosticError([failure(message, source, notes, helps)])
 
 
+def refuse_one(
+    entry: str,
+    dimension: str,
+    source: SourceLine | None,
+    helps: Iterable[str] = (),
+) -> NoReturn:
+    """Stop at a model that computes something else where a dimension is 1."""
+    refuse(
+        f"entry '{entry}' does something else where {dimension} is 1, and one graph "
+        "cannot hold both",
+        source,
+        helps=(
+            *helps,
+            f'if {dimension} is never 1, say so: dimensions={{"{dimension}": '
+            "(2, None)}",
+        ),
+    )
+
+
 def export_failure(failed: ExportFailure, entry: str) -> Diagnostic:
     """What a failed export means."""
     error, text = failed.reason, str(failed.reason)

@@ -22,6 +22,7 @@ class Program:
     """What converting one program needs at hand; storages are numbered as they come."""
 
     spec: TraceSpec
+    entry: str
     normalised: Normalised
     sizes: SizeReader
     names: dict[Node, str] = field(default_factory=dict)
@@ -71,6 +72,6 @@ def without_root(path: str, root: str, outside: str | None = None) -> str:
         return path
     if path == root:
         return ""
-    if path.startswith(f"{root}"):
+    if path.startswith(f"{root}."):
         return path[len(root) + 1 :]
     return path if outside is None else outside

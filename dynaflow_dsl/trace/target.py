@@ -14,6 +14,7 @@ from types import ModuleType
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Result
 from dynaflow_dsl.source import Span
+from dynaflow_dsl.trace.fields import wrong_field
 from dynaflow_dsl.trace.lines import line_of_traceback
 from dynaflow_dsl.trace.model import Scalar, TraceSpec
 
@@ -151,16 +152,9 @@ def _fits(value: Scalar, wanted: type) -> bool:
 
 
 def _checked(target: str, spec: TraceSpec, span: Span | None) -> Result[TraceSpec]:
-    if not spec.entries:
-        return _failed(span, f"the target '{target}' has no entries")
-    for name, fact in spec.facts.items():
-        if not isinstance(fact, bool | int | float | str):
-            return _failed(
-                span,
-                f"the fact '{name}' of '{target}' is "
-                f"{_article(type(fact).__name__)}; facts are numbers, strings and "
-                "truth values",
-            )
+    problem = wrong_field(spec)
+    if problem is not None:
+        return _failed(span, f"the TraceSpec of '{target}' is wrong: {problem}")
     return Result(spec)
 
 

@@ -10,10 +10,17 @@ import torch
 from dynaflow_dsl.diagnostics import DiagnosticError, Result
 from dynaflow_dsl.graph.model import TracedModel
 from dynaflow_dsl.runtime.fingerprint import fingerprint
-from dynaflow_dsl.trace.arguments import Call, describe
-from dynaflow_dsl.trace.convert import convert
-from dynaflow_dsl.trace.export import ExportFailure, export_module
+from dynaflow_dsl.trace.arguments import (
+    Call,
+    describe,
+    example_sizes,
+    lowest_sizes,
+)
+from dynaflow_dsl.trace.convert import convert, dimension_symbols
+from dynaflow_dsl.trace.decisions import check_decisions
+from dynaflow_dsl.trace.export import Exported, ExportFailure, export_module
 from dynaflow_dsl.trace.failures import export_failure, refuse, target_failure
+from dynaflow_dsl.trace.fields import wrong_field
 from dynaflow_dsl.trace.model import Scalar, TraceSpec
 
 
@@ -26,10 +33,19 @@ def trace(
     cannot be traced or held in a graph is a DFS111 diagnostic.
     """
     try:
+        if (problem := wrong_field(spec)) is not None:
+            refuse(f"the TraceSpec is wrong: {problem}")
         graphs = []
         for entry in spec.entries:
-            program, call = _export(spec, entry)
-            graphs.append(convert(program, spec, call))
+            exported, call = _export(spec, entry)
+            graphs.append(convert(exported.program, spec, call))
+            check_decisions(
+                entry,
+                exported.decisions,
+                dimension_symbols(exported.program, call),
+                example_sizes(spec),
+                lowest_sizes(spec),
+            )
     except DiagnosticError as error:
         return Result(None, error.diagnostics)
     name = type(spec.model).__name__
@@ -55,10 +71,10 @@ def export_entry(spec: TraceSpec, entry: str) -> torch.export.ExportedProgram:
     Names of its nodes are the names of the graph's operations. Raises DiagnosticError
     where the entry cannot be traced.
     """
-    return _export(spec, entry)[0]
+    return _export(spec, entry)[0].program
 
 
-def _export(spec: TraceSpec, entry: str) -> tuple[torch.export.ExportedProgram, Call]:
+def _export(spec: TraceSpec, entry: str) -> tuple[Exported, Call]:
     _check_evaluation(spec.model)
     _check_device(spec)
     try:
@@ -66,13 +82,13 @@ def _export(spec: TraceSpec, entry: str) -> tuple[torch.export.ExportedProgram, 
         with torch.random.fork_rng(_generators(spec)), _evaluating(spec) as adapter:
             call = describe(spec, entry, adapter)
             try:
-                program = export_module(
+                exported = export_module(
                     adapter, call.arguments, call.dynamic_shapes, spec.device
                 )
             except ExportFailure as error:
                 diagnostic = export_failure(error, entry)
             else:
-                return program, call
+                return exported, call
     except DiagnosticError:
         raise
     except Exception as error:
@@ -120,6 +136,11 @@ def _check_evaluation(model: torch.nn.Module) -> None:
 def _evaluating(spec: TraceSpec) -> Iterator[torch.nn.Module]:
     """The adapter in evaluation mode; flags are put back afterwards."""
     adapter = spec.adapted()
+    if not isinstance(adapter, torch.nn.Module):
+        refuse(
+            f"'adapter' of the target returns a {type(adapter).__name__}; it must "
+            "return a torch.nn.Module"
+        )
     flags = [(module, module.training) for module in adapter.modules()]
     adapter.eval()
     try:

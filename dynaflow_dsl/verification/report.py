@@ -66,51 +66,72 @@ class Recorded:
     """The faults of one recorded step.
 
     `concurrent` are pairs of steps of the schedule that were really unordered, by the
-    labels of the module's map.
+    labels of the module's map; `ordered` are pairs that the schedule claims to be
+    unordered and that were not. `labelled` is False for a module that was edited: its
+    lines then have no labels, and pairs of steps cannot be told.
     """
 
     batch: int
     operations: int
     faults: tuple[Fault, ...]
     concurrent: tuple[tuple[str, str], ...]
+    ordered: tuple[tuple[str, str], ...] = ()
+    labelled: bool = True
 
     @property
     def ok(self) -> bool:
         """Whether nothing was found."""
-        return not self.faults
+        return not self.faults and not self.ordered
 
     def __str__(self) -> str:
         verdict = "no race, no early free, joined"
         if self.faults:
             verdict = f"{len(self.faults)} faults"
+        if self.ordered:
+            verdict += f", {len(self.ordered)} claims that do not hold"
         return f"batch {self.batch}: order of {self.operations} operations: {verdict}"
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything that was compared and recorded for one executor."""
+    """Everything that was compared and recorded for one executor.
+
+    `failures` are runs that ended with an exception; `schedule` is empty where the
+    module's name says it.
+    """
 
     module: str
     entry: str
     comparisons: tuple[Comparison, ...]
     recordings: tuple[Recorded, ...]
+    failures: tuple[str, ...] = ()
+    schedule: str = ""
 
     @property
     def ok(self) -> bool:
-        """Whether every comparison and every recording is fine."""
-        return all(comparison.ok for comparison in self.comparisons) and all(
-            recorded.ok for recorded in self.recordings
-        )
+        """Whether every run, every comparison and every recording is fine."""
+        compared = all(comparison.ok for comparison in self.comparisons)
+        recorded = all(recorded.ok for recorded in self.recordings)
+        return compared and recorded and not self.failures
 
     def lines(self) -> Iterator[str]:
         """The report as lines of text, faults under their recording."""
-        yield f"{self.module}, entry {self.entry}: {'ok' if self.ok else 'FAILED'}"
+        place = [self.module, f"entry {self.entry}"]
+        if self.schedule:
+            place.insert(1, f"schedule {self.schedule}")
+        yield f"{', '.join(place)}: {'ok' if self.ok else 'FAILED'}"
+        for failure in self.failures:
+            yield f"  {failure}"
         for comparison in self.comparisons:
             yield f"  {comparison}"
         for recorded in self.recordings:
             yield f"  {recorded}"
             for fault in recorded.faults:
                 yield f"    {fault}"
+            if not recorded.labelled:
+                yield "    claims of windows not checked: the module was edited"
+            for first, second in recorded.ordered:
+                yield f"    claimed, but ordered: {first} | {second}"
             for first, second in recorded.concurrent:
                 yield f"    unordered: {first} | {second}"
 

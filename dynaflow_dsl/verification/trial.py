@@ -43,10 +43,14 @@ class TrialRun:
 
 @dataclass(frozen=True, slots=True)
 class TrialReport:
-    """All runs of one module in the model's own loop."""
+    """All runs of one module in the model's own loop.
+
+    `skipped` says why there are none, where equal results cannot be expected.
+    """
 
     entries: tuple[str, ...]
     runs: tuple[TrialRun, ...]
+    skipped: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -56,6 +60,12 @@ class TrialReport:
     def lines(self) -> Iterator[str]:
         """The report as lines of text."""
         scheduled = " and ".join(self.entries)
+        if self.skipped is not None:
+            yield (
+                f"the model's own loop with {scheduled} scheduled: not run, since "
+                f"{self.skipped}"
+            )
+            return
         verdict = "ok" if self.ok else "FAILED"
         yield f"the model's own loop with {scheduled} scheduled: {verdict}"
         for run in self.runs:
@@ -71,7 +81,13 @@ def run_trial(
     rows: Sequence[int],
     seeds: Sequence[int] = (0,),
 ) -> TrialReport:
-    """Run the loop for each number of rows and each seed."""
+    """Run the loop for each number of rows and each seed.
+
+    A trial may have an attribute `skipped`: a reason not to run it, or None.
+    """
+    skipped = getattr(trial, "skipped", None)
+    if isinstance(skipped, str):
+        return TrialReport(tuple(steps), (), skipped)
     runs = []
     for seed in seeds:
         for count in rows:

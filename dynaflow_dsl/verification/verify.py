@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +13,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils._pytree import tree_leaves, tree_map
 
+from dynaflow_dsl.runtime.errors import LoadError, RuntimeFault
 from dynaflow_dsl.runtime.executor import Executor
 from dynaflow_dsl.runtime.inputs import factors
 from dynaflow_dsl.runtime.model import TensorSpec
@@ -24,6 +26,7 @@ from dynaflow_dsl.verification.report import (
     Recorded,
     Report,
 )
+from dynaflow_dsl.verification.state import ModelState, same_bits
 
 # How far results may be apart when the same numbers are added in another order,
 # relative to the largest magnitude of the tensor; other dtypes must be equal.
@@ -46,6 +49,8 @@ def verify(
     adapter: Callable[..., Any] | None = None,
     batches: Sequence[int] = (1, 2, 3, 8),
     entry: str | None = None,
+    schedule: str | None = None,
+    claims: Collection[tuple[str, str]] = (),
     compiled: bool = True,
     seed: int = 0,
     **options: Any,
@@ -56,26 +61,34 @@ def verify(
     generator; `adapter` is what they are for (None: the model). `exported` is the
     adapter's exported program, `whole` its nodes that the schedule runs once, and
     `pieces_of(batch)` the slices of the others: empty when there is no split. `entry`
-    names one of several executors. `options` go to the module's `load`.
+    and `schedule` name one of several executors. `claims` are pairs of steps, by the
+    labels of the module's map, that must be unordered. `options` go to the module's
+    `load`.
 
     For each batch: the module's text, eager, against the reference on the same pieces,
-    bit for bit, every output and every input that may be written; the compiled module
-    against the same reference, and against the adapter, within a tolerance; and one
-    step on recording streams, for races and early frees.
+    bit for bit, every output, every input that may be written and every buffer that is;
+    the compiled module against the same reference, and against the adapter, within a
+    tolerance; and one step on recording streams, for races, early frees and claims.
+    Each run starts from the model's buffers as they were, and so does the caller.
     """
     called = adapter if adapter is not None else model
     recorder = Recorder()
-    text = _executor(
-        module.load(model, compile=False, streams=recorder.streams, **options), entry
+    text = find_executor(
+        module.load(model, compile=False, streams=recorder.streams, **options),
+        entry,
+        schedule,
     )
-    fast = None
+    ways: dict[str, Callable[..., Any]] = {}
     if compiled:
-        fast = _executor(module.load(model, compile=True, **options), entry)
+        loaded = module.load(model, compile=True, **options)
+        ways["compiled"] = find_executor(loaded, entry, schedule)
     module_map = read_map(Path(type(text).step.__code__.co_filename))
     split_input = _split_input(text)
     weights = _weights(called, model)
+    state = ModelState(*_modules(called, model))
     comparisons: list[Comparison] = []
     recordings: list[Recorded] = []
+    failures: list[str] = []
     for batch in batches:
         with torch.random.fork_rng():
             torch.manual_seed(seed + batch)
@@ -85,36 +98,49 @@ def verify(
         if any(piece.start >= piece.stop for piece in pieces):
             pieces = ()  # a step with an empty piece runs unsplit
 
-        def reference(given: Sequence[Any], pieces: Sequence[slice] = pieces) -> Any:
+        def reference(*given: Any, pieces: Sequence[slice] = pieces) -> Any:
             return run_reference(
                 exported, weights, given, whole, pieces, split_input=split_input
             )
 
-        def adapted(given: Sequence[Any]) -> Any:
+        def adapted(*given: Any) -> Any:
             with torch.no_grad():
                 return called(*given)
 
-        def recorded(given: Sequence[Any], batch: int = batch) -> Any:
+        def recorded(*given: Any, batch: int = batch) -> Any:
             recording = recorder.run(text, given, list(weights.values()))
-            recordings.append(_recorded(batch, recording, module_map))
+            recordings.append(_recorded(batch, recording, module_map, claims))
             return recording.outputs
 
-        expected = _result(reference, arguments)
-        unsplit = _result(adapted, arguments)
-        eager = _result(recorded, arguments)
-        comparisons.append(
-            compare(batch, names, "text", eager, "reference", expected, exact=True)
-        )
-        ways = [("text", eager)]
-        if fast is not None:
-            ways = [("compiled", _result(lambda given: fast(*given), arguments))]
+        expected = _result(reference, arguments, state)
+        unsplit = _result(adapted, arguments, state)
+        made: dict[str, Result] = {}
+        for what, way in {"text": recorded, **ways}.items():
+            try:
+                made[what] = _result(way, arguments, state)
+            except RuntimeFault:
+                raise
+            except Exception as error:  # whatever an edited module does
+                said = f"{type(error).__name__}: {error}".partition("\n")[0]
+                failures.append(f"batch {batch}: {what} raised {said}")
+        pairs = [("text", "reference", expected, True)]
+        pairs += [(what, "reference", expected, False) for what in ways]
+        pairs.append(("compiled" if compiled else "text", "model", unsplit, False))
+        for what, against, other, exact in pairs:
+            if (one := made.get(what)) is None:
+                continue
+            labels, given, wanted = _side_by_side(one, other, names, state)
             comparisons.append(
-                compare(batch, names, *ways[0], "reference", expected, exact=False)
+                compare(batch, labels, what, given, against, wanted, exact=exact)
             )
-        comparisons.append(
-            compare(batch, names, *ways[0], "model", unsplit, exact=False)
-        )
-    return Report(module_map.module, text.entry, tuple(comparisons), tuple(recordings))
+    return Report(
+        module_map.module,
+        text.entry,
+        tuple(comparisons),
+        tuple(recordings),
+        tuple(failures),
+        "" if f"{text.schedule}.py" == module_map.module else text.schedule,
+    )
 
 
 def proportional_pieces(
@@ -165,7 +191,7 @@ def compare(
         labels, given, expected, tolerances, strict=False
     ):
         if exact:
-            apart = 0.0 if _same_bits(one, other) else max(_apart(one, other), 1e-45)
+            apart = 0.0 if same_bits(one, other) else max(_apart(one, other), 1e-45)
             fine = apart == 0.0
         else:
             apart = _apart(one, other)
@@ -184,10 +210,36 @@ def compare(
     )
 
 
-def _executor(loaded: Any, entry: str | None) -> Executor:
-    executor = loaded if isinstance(loaded, Executor) else getattr(loaded, str(entry))
-    assert isinstance(executor, Executor)
-    return executor
+def find_executor(
+    loaded: Any, entry: str | None = None, schedule: str | None = None
+) -> Executor:
+    """The executor of an entry and a schedule among those that a module has.
+
+    None stands for any. Raises LoadError (DFS804) where there is not exactly one.
+    """
+    listed = [loaded] if isinstance(loaded, Executor) else list(vars(loaded).values())
+    found = [
+        executor
+        for executor in listed
+        if entry in (None, executor.entry) and schedule in (None, executor.schedule)
+    ]
+    # Modules of before executors had the name of their schedule.
+    found = found or [
+        executor
+        for executor in listed
+        if entry in (None, executor.entry) and not executor.schedule
+    ]
+    if len(found) == 1:
+        return found[0]
+    wanted = f"schedule `{schedule}`, entry `{entry}`"
+    raise LoadError(
+        "DFS804",
+        f"the module has {len(found)} executors of {wanted}: compile it again.",
+    )
+
+
+def _modules(*given: Any) -> list[torch.nn.Module]:
+    return [one for one in given if isinstance(one, torch.nn.Module)]
 
 
 def _weights(called: Any, model: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -227,31 +279,46 @@ def _names(executor: Executor, arguments: Sequence[Any]) -> list[str]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a run made: outputs, inputs afterwards, and buffers that it changed."""
+
+    tensors: list[torch.Tensor]
+    buffers: dict[str, torch.Tensor]
+
+
 def _result(
-    run: Callable[[Sequence[Any]], Any], arguments: Sequence[Any]
-) -> list[torch.Tensor]:
-    """Outputs and afterwards the inputs of a run on copies of the arguments."""
+    run: Callable[..., Any], arguments: Sequence[Any], state: ModelState
+) -> Result:
+    """A run on copies of the arguments and on the buffers as they were."""
     copies = tree_map(
         lambda one: one.clone() if isinstance(one, torch.Tensor) else one,
         tuple(arguments),
     )
-    outputs = run(copies)
-    return [*_tensors(outputs), *_tensors(copies)]
+    try:
+        outputs = run(*copies)
+        # An output may be a buffer, which is put back.
+        made = [one.clone() for one in _tensors(outputs)]
+        return Result([*made, *_tensors(copies)], state.effects())
+    finally:
+        state.restore()
+
+
+def _side_by_side(
+    one: Result, other: Result, names: Sequence[str], state: ModelState
+) -> tuple[list[str], list[torch.Tensor], list[torch.Tensor]]:
+    """Labels behind the outputs, and the tensors of two runs in the same order."""
+    left = state.completed(one.buffers, other.buffers)
+    right = state.completed(other.buffers, one.buffers)
+    return (
+        [*names, *left],
+        [*one.tensors, *left.values()],
+        [*other.tensors, *right.values()],
+    )
 
 
 def _tensors(tree: Any) -> Iterator[torch.Tensor]:
     return (leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor))
-
-
-def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    return torch.equal(_bytes(one), _bytes(other))
-
-
-def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    # One dimension more, since the last is what `view` reinterprets.
-    return tensor.detach().contiguous().unsqueeze(-1).view(torch.uint8)
 
 
 def _apart(one: torch.Tensor, other: torch.Tensor) -> float:
@@ -275,11 +342,35 @@ def _apart(one: torch.Tensor, other: torch.Tensor) -> float:
     return float(apart if scale == 0.0 else apart / scale)
 
 
-def _recorded(batch: int, recording: Recording, module_map: ModuleMap) -> Recorded:
-    found: set[tuple[str, str]] = set()
+def _recorded(
+    batch: int,
+    recording: Recording,
+    module_map: ModuleMap,
+    claims: Collection[tuple[str, str]],
+) -> Recorded:
+    def label(line: int) -> str | None:
+        entry = module_map.plan_lines(line)
+        return None if entry is None else entry.label
+
+    unordered: set[tuple[str, str]] = set()
     for first, second in recording.concurrent_lines():
-        labels = [module_map.plan_lines(line) for line in (first, second)]
-        if labels[0] is not None and labels[1] is not None:
-            one, other = sorted((labels[0].label, labels[1].label))
-            found.add((one, other))
-    return Recorded(batch, recording.operations, recording.faults, tuple(sorted(found)))
+        one, other = label(first), label(second)
+        if one is not None and other is not None:
+            unordered.add((min(one, other), max(one, other)))
+    # A step that did nothing here, or that this run has not, is never unordered.
+    ran = {label(block.line) for block in recording.blocks}
+    ordered = {
+        (one, other)
+        for one, other in claims
+        if one in ran
+        and other in ran
+        and (min(one, other), max(one, other)) not in unordered
+    }
+    return Recorded(
+        batch,
+        recording.operations,
+        recording.faults,
+        tuple(sorted(unordered)),
+        tuple(sorted(ordered)),
+        module_map.intact,
+    )

@@ -191,3 +191,52 @@ def test_a_file_that_cannot_be_read_could_not_run(
 ) -> None:
     assert run(["compile", "missing.dfs"]) == 2
     assert "missing.dfs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["class", "None", "json", "torch", "dynaflow_dsl"])
+def test_a_module_must_not_hide_another(
+    name: str, workspace: Workspace, capsys: Capture
+) -> None:
+    workspace.change(workspace.schedule, "schedule stack_halves", f"schedule {name}")
+    before = workspace.files()
+    assert workspace.compile() == 1
+    shown = capsys.readouterr().err
+    assert f"error[DFS101]: the module would be called '{name}'" in shown
+    assert "rename the schedule" in shown
+    assert workspace.files() == before
+
+
+def test_a_file_of_several_schedules_must_not_hide_a_module(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    text = workspace.schedule.read_text()
+    second = text.partition("schedule stack_halves")[2]
+    (workspace.folder / "json.dfs").write_text(f"{text}\nschedule other{second}")
+    assert run(["compile", "json.dfs"]) == 1
+    shown = capsys.readouterr().err
+    assert "the module would be called 'json'" in shown
+    assert "rename the file" in shown
+
+
+def test_diff_finds_the_stored_target_as_check_does(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    line = 'model "targets.py:stack" (layers = 3)\n'
+    workspace.change(workspace.schedule, line, "")
+    assert workspace.compile("--model", "targets.py:stack") == 0
+    assert workspace.compile("--check") == 0
+    assert workspace.compile("--diff") == 0
+
+
+@pytest.mark.parametrize("text", ["", "print('mine')\n"])
+def test_check_does_not_recommend_what_compile_refuses(
+    text: str, workspace: Workspace, capsys: Capture
+) -> None:
+    workspace.module.parent.mkdir()
+    workspace.module.write_text(text)
+    assert workspace.compile("--check") == 1
+    shown = capsys.readouterr().err
+    assert "executors/stack_halves.py is not a generated module" in shown
+    assert "run `" not in shown
+    assert workspace.compile() == 2
+    assert workspace.module.read_text() == text

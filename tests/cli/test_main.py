@@ -1,4 +1,7 @@
+import errno
+import io
 import json
+import sys
 
 import pytest
 
@@ -142,3 +145,80 @@ def test_concise_is_one_line_per_diagnostic(
     fail_with(KeyError("lost"), monkeypatch)
     assert run(["--output-format", "concise", "explain", "DFS302"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "words", [["check", ""], ["show", ""], ["compile", "", "-o", "x"]]
+)
+def test_an_empty_path_is_bad_usage(words: list[str], capsys: Capture) -> None:
+    assert run(words) == 2
+    assert "a path is empty" in capsys.readouterr().err
+
+
+class Broken(io.StringIO):
+    """A stream that fails when it is written out, as a full disk does."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__()
+        self.error = error
+
+    def flush(self) -> None:
+        raise self.error
+
+
+@pytest.mark.parametrize("option", [[], ["--output-format", "json"]])
+def test_a_full_disk_is_said_plainly(
+    option: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    full = Broken(OSError(errno.ENOSPC, "No space left on device"))
+    monkeypatch.setattr(sys, "stdout", full)
+    assert run(["explain", "DFS302", *option]) == 2
+    assert capsys.readouterr().err == (
+        "Error: stdout cannot be written: No space left on device\n"
+    )
+
+
+def test_a_closed_output_is_said_plainly(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    assert run(["explain", "DFS302"]) == 2
+    assert capsys.readouterr().err == (
+        "Error: stdout cannot be written: it is closed\n"
+    )
+
+
+def test_a_reader_that_has_seen_enough_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr(sys, "stdout", Broken(BrokenPipeError()))
+    assert run(["explain", "DFS302"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_help_on_a_full_disk(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    full = Broken(OSError(errno.ENOSPC, "No space left on device"))
+    monkeypatch.setattr(sys, "stdout", full)
+    assert run(["--help"]) == 2
+    assert "stdout cannot be written" in capsys.readouterr().err
+
+
+def test_a_reader_may_go_in_the_middle(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    gone = Broken(BrokenPipeError(errno.EPIPE, "Broken pipe"))
+    monkeypatch.setattr(gone, "write", lambda text: gone.flush())
+    monkeypatch.setattr(sys, "stdout", gone)
+    assert run(["explain", "DFS302"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_characters_that_the_output_lacks_are_escaped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    page = Explanation("DFS302", "name", "Summary.", "a \u00b7 b")
+    monkeypatch.setattr(explain, "explanation", lambda code: page)
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    assert run(["explain", "DFS302"]) == 0
+    assert b"a \\xb7 b" in written.getvalue()

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from dynaflow_dsl.cli.main import run
@@ -82,3 +84,62 @@ def test_a_target_that_raises_is_shown_with_its_reason(
     shown = capsys.readouterr().err
     assert "gone" in shown
     assert "DFS900" not in shown
+
+
+@pytest.mark.parametrize("name", ["targets.py", "stack.dfs", "package.json"])
+def test_only_snapshots_are_overwritten(
+    name: str, workspace: Workspace, capsys: Capture
+) -> None:
+    (workspace.folder / "package.json").write_text('{"name": "mine"}\n')
+    before = workspace.files()
+    for option in ([], ["--check"]):
+        assert run(["trace", "stack.dfs", "-o", name, *option]) == 2
+        shown = capsys.readouterr().err
+        assert name in shown
+        assert "it is not a snapshot" in shown
+    assert workspace.files() == before
+
+
+@pytest.mark.parametrize("text", ['{"graphs": 1, "format": 9}', '{\n "format": 1,\n<<'])
+def test_damaged_and_later_snapshots_are_overwritten(
+    text: str, workspace: Workspace
+) -> None:
+    (workspace.folder / "stack.graph.json").write_text(text)
+    assert run(["trace", "stack.dfs"]) == 0
+    assert run(["trace", "stack.dfs", "--check"]) == 0
+
+
+def test_what_the_model_prints_is_no_result(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    workspace.change(workspace.targets, "torch.manual_seed(0)", "print('loading')")
+    workspace.change(
+        workspace.targets, "return self.head", "print('x'); return self.head"
+    )
+    assert run(["trace", "stack.dfs", "--output-format", "json"]) == 0
+    output = capsys.readouterr()
+    (result,) = json.loads(output.out)["results"]
+    assert result["snapshot"] == "stack.graph.json"
+    assert output.err.startswith("loading\nx\n")
+
+
+def test_an_absolute_target_is_stored_as_seen_from_its_project(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    (workspace.folder / "pyproject.toml").write_text("")
+    inner = workspace.folder / "model"
+    inner.mkdir()
+    workspace.targets.rename(inner / "targets.py")
+    absolute = (inner / "targets.py").as_posix()
+    workspace.change(workspace.schedule, "targets.py:stack", f"{absolute}:stack")
+    assert run(["trace", "stack.dfs"]) == 0
+    assert workspace.compile() == 0
+    snapshot = workspace.files()["stack.graph.json"]
+    assert '"target": "model/targets.py:stack"' in snapshot
+    assert workspace.folder.as_posix() not in snapshot + workspace.map.read_text()
+    capsys.readouterr()
+    assert run(["check", "stack.dfs"]) == 0
+    assert "another model" not in capsys.readouterr().err
+    workspace.change(workspace.schedule, f'model "{absolute}:stack" (layers = 3)', "")
+    assert workspace.compile("--check") == 1
+    assert "stack.dfs changed" in capsys.readouterr().err

@@ -1,9 +1,13 @@
 import json
+import re
 
 import pytest
 
+from dynaflow_dsl import pipeline
+from dynaflow_dsl.cli import verify as verify_room
 from dynaflow_dsl.cli.main import run
 from dynaflow_dsl.cli.verify import json_data
+from dynaflow_dsl.source import Source
 from tests.cli.conftest import Workspace
 
 Capture = pytest.CaptureFixture[str]
@@ -99,3 +103,136 @@ def test_json_has_null_for_what_is_not_finite() -> None:
         "a": [None, 1.5],
         "b": [None, "x"],
     }
+
+
+def test_two_schedules_of_one_entry_are_each_verified(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    text = workspace.schedule.read_text()
+    second = text[text.index("schedule stack_halves:") :]
+    second = second.replace("stack_halves", "uneven").replace("into 2", "into [1, 3]")
+    workspace.schedule.write_text(f"{text}\n{second}")
+    assert run(VERIFY) == 0
+    output = capsys.readouterr().out
+    assert "stack.py, schedule stack_halves, entry forward: ok" in output
+    assert "stack.py, schedule uneven, entry forward: ok" in output
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        ("raise SystemExit(0)\n", "raised SystemExit: 0"),
+        ("raise ValueError('no')\n", "raised ValueError: no"),
+        (")(\n", "raised SyntaxError: unmatched ')'"),
+        ("del load\n", "has no function `load`"),
+        ("load = 3\n", "has no function `load`"),
+    ],
+)
+def test_a_module_that_cannot_be_imported(
+    workspace: Workspace, capsys: Capture, edit: str, said: str
+) -> None:
+    assert workspace.compile() == 0
+    workspace.module.write_text(workspace.module.read_text() + edit)
+    assert run(VERIFY) == 2
+    error = capsys.readouterr().err
+    assert "error[DFS804]" in error
+    assert said in error
+    assert "DFS900" not in error
+
+
+def test_a_step_that_raises_is_a_finding(workspace: Workspace, capsys: Capture) -> None:
+    assert workspace.compile() == 0
+    workspace.change(workspace.module, "aten.relu.default(", "aten.rellu.default(")
+    assert run(VERIFY) == 1
+    output = capsys.readouterr()
+    assert "  batch 5: text raised AttributeError: " in output.out
+    assert "entry forward: FAILED" in output.out
+    assert "DFS900" not in output.err
+
+
+@pytest.mark.parametrize("device", ["blah", "cpu:3"])
+def test_an_unknown_device(workspace: Workspace, capsys: Capture, device: str) -> None:
+    assert run([*VERIFY, "--device", device]) == 2
+    assert "error[DFS801]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("trial", "said"),
+    [
+        ("5", "trial"),
+        ("lambda *_: 1 / 0", "the trial of the target raised ZeroDivisionError"),
+        ("lambda *_: None", "the trial of the target raised TypeError"),
+    ],
+)
+def test_a_trial_that_is_none(
+    workspace: Workspace, capsys: Capture, trial: str, said: str
+) -> None:
+    field = "dims={"
+    workspace.change(workspace.targets, field, f"trial={trial},\n        {field}")
+    assert run(VERIFY) == 2
+    error = capsys.readouterr().err
+    assert "error[DFS110]" in error
+    assert said in error
+
+
+def test_arguments_that_cannot_be_made(workspace: Workspace, capsys: Capture) -> None:
+    size = 'sizes["batch"]'
+    workspace.change(workspace.targets, size, f"[0, 1, 2, 3, 4][{size}]")
+    assert run(VERIFY) == 2
+    assert "arguments of the entry 'forward' raised IndexError" in (
+        capsys.readouterr().err
+    )
+
+
+def test_claims_of_the_schedule_are_checked(
+    workspace: Workspace, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (schedule,) = (
+        pipeline.understand(Source("stack.dfs", workspace.schedule.read_text()))
+        .unwrap()
+        .schedules
+    )
+    claimed = {("expand[0]", "prev.reduce[1]"), ("reduce[0]", "expand[1]")}
+    assert {tuple(sorted(one)) for one in verify_room.claims_of(schedule)} == {
+        tuple(sorted(one)) for one in claimed
+    }
+    wrong = frozenset({("expand[0]", "reduce[0]")})
+    monkeypatch.setattr(verify_room, "claims_of", lambda _: wrong)
+    assert run(VERIFY) == 1
+    output = capsys.readouterr().out
+    assert re.search(r"order of \d+ operations: .*, 1 claims that do not hold", output)
+    assert "    claimed, but ordered: expand[0] | reduce[0]" in output
+
+
+def test_claims_need_the_lines_of_the_map(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    assert workspace.compile() == 0
+    workspace.module.write_text(workspace.module.read_text() + "# mine\n")
+    assert run(VERIFY) == 1
+    output = capsys.readouterr().out
+    assert "claims of windows not checked: the module was edited" in output
+
+
+def test_a_buffer_that_the_model_counts_in(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    workspace.change(
+        workspace.targets,
+        "        self.head = nn.Linear(width, 2)\n",
+        "        self.head = nn.Linear(width, 2)\n"
+        '        self.register_buffer("steps", torch.zeros(width))\n',
+    )
+    workspace.change(
+        workspace.targets,
+        "        for layer in",
+        "        self.steps.add_(1.0)\n        for layer in",
+    )
+    assert workspace.compile() == 0
+    assert run(VERIFY) == 0
+    output = capsys.readouterr().out
+    assert "batch 5: text against model: equal within" in output
+    assert "3 tensors" in output
+    workspace.change(workspace.module, "aten.add_.Tensor(", "aten.add.Tensor(")
+    assert run(VERIFY) == 1
+    assert "buffer steps differs by" in capsys.readouterr().out

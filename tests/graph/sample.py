@@ -98,6 +98,7 @@ def sample() -> TracedModel:
 
 
 NAMES = st.text(min_size=1, max_size=6)
+OPERATORS = st.from_regex(r"\w+\.\w+\.\w+", fullmatch=True)
 DIMENSIONS = ("batch", "sequence")
 SIZES = st.builds(
     Size,
@@ -111,7 +112,8 @@ FLOATS = st.floats(allow_nan=False)
 @st.composite
 def types(draw: st.DrawFn) -> TensorType:
     rank = draw(st.integers(0, 3))
-    sizes = st.tuples(*[SIZES] * rank)
+    extent = SIZES.map(lambda size: Size(abs(size.factor), size.dimensions))
+    sizes = st.tuples(*[extent] * rank)
     return TensorType(draw(sizes), draw(sizes), draw(st.sampled_from(["bool", "int8"])))
 
 
@@ -133,6 +135,7 @@ def arguments(known: list[str]) -> st.SearchStrategy[Argument]:
 @st.composite
 def graphs(draw: st.DrawFn, entry: str) -> Graph:
     names = draw(st.lists(NAMES, min_size=1, max_size=8, unique=True))
+    modules = draw(st.lists(st.text(max_size=6), min_size=1, max_size=3, unique=True))
     known: list[str] = []
     storages: list[int] = []
 
@@ -163,23 +166,26 @@ def graphs(draw: st.DrawFn, entry: str) -> Graph:
         given = arguments(list(known))
         positional = tuple(draw(st.lists(given, max_size=3)))
         named = draw(st.dictionaries(NAMES, given, max_size=2))
-        writes = draw(st.lists(st.sampled_from(known), max_size=1)) if known else []
+        read = [item.name for item in positional if isinstance(item, Reference)]
+        writes = draw(st.lists(st.sampled_from(read), max_size=1)) if read else []
         kind = draw(st.sampled_from(["nothing", "unread", "read"]))
         results: tuple[Value | None, ...] = ()
         if kind != "nothing":
             results = (value(name) if kind == "read" else None,)
+        stored = {known[k]: storage for k, storage in enumerate(storages)}
+        view = kind == "read" and stored[name] in {stored[item] for item in read}
         operations.append(
             Operation(
                 name=name,
-                operator=draw(NAMES),
+                operator=draw(OPERATORS),
                 arguments=positional,
                 keywords=tuple(named.items()),
                 results=results,
                 multiple=draw(st.booleans()),
                 writes=tuple(writes),
-                view=draw(st.booleans()),
+                view=view and not writes,
                 tags=tuple(draw(st.lists(NAMES, max_size=2))),
-                module=draw(st.text(max_size=6)),
+                module=draw(st.sampled_from(modules)),
                 source=draw(st.none() | lines),
             )
         )
@@ -193,7 +199,7 @@ def graphs(draw: st.DrawFn, entry: str) -> Graph:
             (name, 1, draw(st.none() | st.just(9))) for name in DIMENSIONS
         ),
         signature=tuple(signature),
-        modules=tuple(draw(st.lists(st.text(max_size=6), max_size=3))),
+        modules=tuple(modules),
     )
 
 
@@ -201,7 +207,7 @@ def graphs(draw: st.DrawFn, entry: str) -> Graph:
 def traced_models(draw: st.DrawFn) -> TracedModel:
     """Any model whose storages are numbered by first appearance."""
     pairs = st.dictionaries(NAMES, SCALARS | FLOATS.filter(math.isfinite), max_size=3)
-    entries = draw(st.lists(NAMES, max_size=2, unique=True))
+    entries = draw(st.lists(NAMES, min_size=1, max_size=2, unique=True))
     return TracedModel(
         target=draw(NAMES),
         arguments=tuple(draw(pairs).items()),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +17,7 @@ from dynaflow_dsl.runtime import compile as compile_room
 from dynaflow_dsl.runtime.artifacts import Artifact, read_artifact, write_artifact
 from dynaflow_dsl.runtime.compile import compile_parts
 from dynaflow_dsl.runtime.inductor import compile_graph
+from dynaflow_dsl.runtime.weights import record
 from tests.runtime.toy_model import Toy, make_arguments, make_toy
 
 pytestmark = pytest.mark.slow
@@ -133,19 +135,71 @@ def test_artifacts_come_back_as_written(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["key.part"]
 
 
-def test_sizes_that_were_assumed_are_checked(compiled_folder: Path) -> None:
+def test_a_part_is_compiled_again_for_sizes_that_were_not_assumed(
+    compiled_folder: Path,
+) -> None:
     def first_rows(w: object, hidden: Any) -> Any:
         return aten.mul.Tensor(aten.slice.Tensor(hidden, 0, 0, 8), 2)
 
     part = compiled(compiled_folder, first_rows, plain, hidden=ROWS)
-    hidden = torch.randn(9, 4)
-    torch.testing.assert_close(part(hidden), hidden[:8] * 2)
-    with pytest.raises(InputError, match="the part `part` was compiled for sizes") as (
-        caught
-    ):
-        part(torch.randn(3, 4))
-    assert caught.value.code == "DFS802"
-    assert "is called with batch = 3" in caught.value.message
+    for batch in (1, 3, 7, 8, 9, 30):
+        hidden = torch.randn(batch, 4)
+        torch.testing.assert_close(part(hidden), hidden[:8] * 2)
+
+
+def test_a_lost_artifact_is_made_again_with_its_conditions(tmp_path: Path) -> None:
+    def first_rows(w: object, hidden: Any) -> Any:
+        return aten.mul.Tensor(aten.slice.Tensor(hidden, 0, 0, 8), 3)
+
+    for _ in range(2):
+        part = compiled(tmp_path, first_rows, plain, hidden=ROWS)
+        hidden = torch.randn(3, 4)
+        torch.testing.assert_close(part(hidden), hidden * 3)
+        for file in tmp_path.glob("*.part"):
+            file.unlink()
+
+
+def convolve(w: Any, hidden: Any) -> Any:
+    mixed = aten.conv1d.default(hidden, w.kernel, w.bias, [1], [1])
+    return aten.group_norm.default(mixed, 2, w.scale, w.shift)
+
+
+def convolution(folder: Path) -> Callable[..., Any]:
+    weights = {name: torch.randn(4) for name in ("bias", "scale", "shift")}
+    weights["kernel"] = torch.randn(4, 4, 3)
+    rows = TensorSpec("float32", "batch", 4, 6)
+    part = compiled(folder, convolve, plain, weights, hidden=rows)
+
+    def both(batch: int) -> None:
+        hidden = torch.randn(batch, 4, 6)
+        expected = convolve(record(weights), hidden)
+        torch.testing.assert_close(part(hidden), expected)
+
+    return both
+
+
+def test_a_choice_of_the_compiler_for_one_size_does_not_bind_others(
+    compiled_folder: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    both = convolution(compiled_folder)
+    for batch in range(1, 41):
+        both(batch)
+    assert not [one for one in recwarn if "was compiled for sizes" in str(one.message)]
+
+
+def test_sizes_that_nothing_was_compiled_for_run_the_text(
+    compiled_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compile_room, "for_other_sizes", lambda first, *_: [first])
+    both = convolution(compiled_folder)
+    both(16)
+    with pytest.warns(UserWarning, match="its text runs as it stands") as caught:
+        both(3)
+    assert "`part` was compiled for sizes with batch >= 16" in str(caught[0].message)
+    assert "is called with batch = 3" in str(caught[0].message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        both(3)
 
 
 def test_slices_of_a_tensor_are_taken_where_they_lie(compiled_folder: Path) -> None:

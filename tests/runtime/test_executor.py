@@ -111,6 +111,18 @@ def test_errors_name_the_line_of_the_schedule(
     assert caught.value.__notes__ == [note]
 
 
+@pytest.mark.parametrize("part", ["before", "after"])
+def test_errors_outside_of_the_layers_name_none(executor: Executor, part: str) -> None:
+    def fail(*_: Any) -> Any:
+        raise RuntimeError("as wanted")
+
+    setattr(executor, part, fail)
+    with pytest.raises(RuntimeError, match="as wanted") as caught:
+        executor(*make_arguments(3))
+    (note,) = caught.value.__notes__
+    assert note.startswith(f"in {part} · tests/toy_halves.dfs:")
+
+
 def test_errors_in_a_step_of_the_previous_layer(executor: Executor) -> None:
     real: Any = executor.mlp  # type: ignore[attr-defined]
 

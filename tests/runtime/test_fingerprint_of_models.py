@@ -22,12 +22,19 @@ def of_llama(**options: object) -> dict[str, str]:
 def test_versions_have_no_local_part() -> None:
     found = dict(fingerprint(module(lambda self, x: x)))
     assert found["torch"] == torch.__version__.partition("+")[0]
-    assert set(found) == {"torch", "Model"}
+    assert set(found) == {"torch", "Model", "state", "tensors"}
 
 
 def test_the_configuration_counts_and_where_it_comes_from_does_not() -> None:
     plain = of_llama()
-    assert set(plain) == {"LlamaForCausalLM", "config", "torch", "transformers"}
+    assert set(plain) == {
+        "LlamaForCausalLM",
+        "config",
+        "state",
+        "tensors",
+        "torch",
+        "transformers",
+    }
     assert of_llama(eos_token_id=7, initializer_range=0.5) == plain
     other = of_llama(rms_norm_eps=0.1)
     assert other["config"] != plain["config"]
@@ -41,3 +48,17 @@ def test_objects_in_a_configuration_do_not_show_their_address() -> None:
 
     first, second = (module(lambda self, x: x, config=Config()) for _ in range(2))
     assert fingerprint(first) == fingerprint(second)
+
+
+def test_a_model_on_meta_is_the_same_model_before_and_after_it_ran() -> None:
+    config = LlamaConfig(**SHAPE)
+    model = random_model(LlamaForCausalLM, config)
+    before = fingerprint(model)
+    assert before == of_llama()
+    tokens = torch.ones(1, 3, dtype=torch.int64)
+    model.generate(tokens, max_new_tokens=2, do_sample=False)
+    assert fingerprint(model) == before
+
+
+def test_tied_weights_of_a_decoder_count() -> None:
+    assert of_llama(tie_word_embeddings=True)["tensors"] != of_llama()["tensors"]

@@ -127,3 +127,87 @@ def test_factors_of_a_size() -> None:
     assert factors(16) == (16, ())
     assert factors("batch") == (1, ("batch",))
     assert factors("4 * batch * tokens") == (4, ("batch", "tokens"))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "refused"),
+    [((2, 4), {1: "2 to 4", 5: "2 to 4"}), ((2, None), {1: "2 upwards"})],
+)
+def test_bounds_of_dimensions(
+    bounds: tuple[int, int | None], refused: dict[int, str]
+) -> None:
+    checked = InputCheck(SPECS, torch.device("cpu"), {"batch": bounds})
+    for batch in (1, 2, 4, 5, 1):
+        if batch not in refused:
+            assert checked(arguments(batch)) == {"batch": batch}
+            continue
+        with pytest.raises(InputError) as caught:
+            checked(arguments(batch))
+        assert caught.value.code == "DFS802"
+        assert caught.value.message == (
+            f"the dimension `batch` was traced from {refused[batch]}, and batch = "
+            f"{batch} in `ids`."
+        )
+
+
+def both_keys(given: list[Any]) -> None:
+    given[2][1] = given[2][0]
+
+
+def keys_overlap(given: list[Any]) -> None:
+    memory = torch.zeros(5, 2)
+    given[2] = [memory[:3], memory[2:]]
+
+
+def tokens_in_keys(given: list[Any]) -> None:
+    memory = torch.zeros(15, 2)
+    given[1], given[2][0] = memory[:12], memory[11:14]
+
+
+def keys_in_tokens(given: list[Any]) -> None:
+    given[2][1] = given[1][4:7]
+
+
+@pytest.mark.parametrize(
+    ("share", "names"),
+    [
+        (both_keys, "`keys[0]` and `keys[1]`"),
+        (keys_overlap, "`keys[0]` and `keys[1]`"),
+        (tokens_in_keys, "`keys[0]` and `tokens`"),
+        (keys_in_tokens, "`keys[1]` and `tokens`"),
+    ],
+)
+def test_written_inputs_share_no_memory(
+    share: Callable[[list[Any]], None], names: str
+) -> None:
+    checked = InputCheck(SPECS, torch.device("cpu"), written=("keys",))
+    given = arguments()
+    for _ in range(2):
+        checked(given)
+    share(given)
+    for _ in range(2):
+        with pytest.raises(InputError) as caught:
+            checked(given)
+        assert caught.value.code == "DFS802"
+        assert f"the inputs {names} share memory" in caught.value.message
+    check()(given)  # nothing is written: nothing is wrong
+
+
+def test_neighbours_in_one_memory_are_apart() -> None:
+    checked = InputCheck(SPECS, torch.device("cpu"), written=("keys",))
+    given, memory = arguments(), torch.zeros(18, 2)
+    given[2], given[1] = [memory[15:], memory[:3]], memory[3:15]
+    for _ in range(2):
+        assert checked(given) == {"batch": 3}
+
+
+def test_another_size_in_the_same_place_is_checked() -> None:
+    checked = InputCheck(SPECS, torch.device("cpu"), written=("keys",))
+    memory = torch.zeros(24, 2)
+    given = arguments(2)
+    given[2] = [memory[:2], memory[2:4]]
+    checked(given)
+    given = arguments(3)
+    given[2] = [memory[:3], memory[2:5]]
+    with pytest.raises(InputError, match="share memory"):
+        checked(given)

@@ -11,7 +11,7 @@ import torch
 
 from dynaflow_dsl.runtime import Executor, LoadError, Part, loader
 from dynaflow_dsl.runtime.module_map import map_path, read_map
-from tests.runtime.toy_model import Toy, make_arguments, make_toy
+from tests.runtime.toy_model import Layer, Toy, make_arguments, make_toy
 from tests.runtime.write_toy_maps import EXECUTORS, module_map
 from tests.verification.mutations import write_module
 
@@ -66,7 +66,12 @@ def test_missing_map(tmp_path: Path, toy: Toy) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", "{}", '{"format": 1}', '{"format": 1, "model": 3}']
+    "content",
+    [
+        *("", "{", "[]", "{}", '{"format": 1}', '{"format": 1, "model": 3}'),
+        "[" * 100_000,
+    ],
+    ids=range(7),
 )
 def test_broken_map(tmp_path: Path, toy: Toy, content: str) -> None:
     module = changed(tmp_path, lambda document: None)
@@ -87,6 +92,14 @@ def test_edited_module_keeps_running_without_lines(tmp_path: Path, toy: Toy) -> 
     path.write_text(TEXT + "\n# a remark\n", encoding="utf-8")
     assert not read_map(path).intact
     assert read_map(path).plan_lines(41) is None
+
+
+@pytest.mark.parametrize("end", [b"\r\n", b"\r"])
+def test_other_line_ends_are_no_edit(tmp_path: Path, end: bytes) -> None:
+    path = tmp_path / "toy_halves.py"
+    changed(tmp_path, lambda document: None)
+    path.write_bytes(TEXT.encode().replace(b"\n", end))
+    assert read_map(path).intact
 
 
 def rename_tensor(document: dict[str, Any]) -> None:
@@ -132,6 +145,14 @@ def rename_tensor(document: dict[str, Any]) -> None:
             lambda document: document["model"]["fingerprint"].update(Other="0" * 12),
             "it is not a Other",
         ),
+        (
+            lambda document: document["model"]["fingerprint"].update(tensors="0" * 12),
+            "it has other tensors, or ties others, than the traced model",
+        ),
+        (
+            lambda document: document["model"]["fingerprint"].update(state="0" * 12),
+            "plain attributes, hooks or a replaced `forward` of its modules differ",
+        ),
     ],
 )
 def test_another_model(
@@ -150,15 +171,60 @@ def test_fingerprints_can_be_left_out(tmp_path: Path, toy: Toy) -> None:
     assert isinstance(loaded, Executor)
 
 
+def test_more_layers_are_refused_without_fingerprints_too(halves: ModuleType) -> None:
+    model = make_toy()
+    model.layers.append(Layer().eval())
+    error = refusal(halves, model, check="none")
+    assert error.code == "DFS801"
+    assert "`layers.3.attention.q.weight` is not one of the module's" in error.message
+
+
+def test_tied_weights_are_refused(halves: ModuleType) -> None:
+    model = make_toy()
+    model.head.weight = model.embed.weight
+    assert "`embed.weight` and `head.weight` are one tensor" in (
+        refusal(halves, model).message
+    )
+
+
+def test_training_mode_is_refused(halves: ModuleType) -> None:
+    model = make_toy()
+    model.get_submodule("layers.1.up").train()
+    error = refusal(halves, model)
+    assert error.code == "DFS801"
+    assert "`layers.1.up` is in training mode" in error.message
+
+
+@pytest.mark.parametrize(
+    ("model", "given"), [(None, "None"), (Toy, "the class Toy"), (3, "a int")]
+)
+def test_what_is_no_model_is_refused(
+    halves: ModuleType, model: Any, given: str
+) -> None:
+    error = refusal(halves, model)
+    assert error.code == "DFS801"
+    assert f"{given} was given" in error.message
+
+
+@pytest.mark.parametrize("device", ["blah", "cpu:1", None, 1.5, "cuda:99"])
+def test_unknown_devices_are_refused(halves: ModuleType, toy: Toy, device: Any) -> None:
+    assert refusal(halves, toy, device=device).code == "DFS801"
+
+
+def test_the_one_cpu_has_an_index(halves: ModuleType, toy: Toy) -> None:
+    executor = halves.load(toy, "cpu:0", compile=False)
+    assert executor.device == torch.device("cpu")
+
+
 def test_unknown_check_is_refused(halves: ModuleType, toy: Toy) -> None:
     with pytest.raises(ValueError, match="check is"):
         halves.load(toy, check="fast")
 
 
 def test_a_device_without_streams_is_refused(halves: ModuleType, toy: Toy) -> None:
-    assert "streams for the device type `cpu` only" in str(
-        refusal(halves, toy, device="cuda")
-    )
+    error = refusal(halves, toy, device="meta")
+    assert "streams for the device types `cpu` and `cuda`" in error.message
+    assert "`meta` was asked for" in error.message
 
 
 def test_a_model_elsewhere_is_refused(halves: ModuleType, toy: Toy) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dynaflow_dsl.diagnostics import DiagnosticError
-from dynaflow_dsl.trace import Entry, TraceSpec, export_entry, trace
+from dynaflow_dsl.trace import Entry, Persistent, TraceSpec, export_entry, trace
 from tests.trace.specs import Forward, module, refusal, spec_of
 
 X = ("batch", 4)
@@ -207,7 +207,7 @@ def test_dims_must_name_arguments_and_fit_the_examples() -> None:
     assert unknown.helps == ("did you mean 'tokens'?",)
     assert (
         "'persistent' of the target names 'keys'"
-        in refused(persistent={"keys": None}).message
+        in refused(persistent={"keys": Persistent()}).message
     )
     assert "gives 'tokens' 1 axes" in refused(dims={"tokens": ("batch",)}).message
     assert "should be batch" in refused(dims={"tokens": (None, "batch")}).message
@@ -255,3 +255,64 @@ def test_export_entry_raises_what_trace_returns() -> None:
     spec = spec_of(module(_branches), X)
     with pytest.raises(DiagnosticError, match="DFS111"):
         export_entry(spec, "run")
+
+
+def _rank(self: object, x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if x.squeeze().dim() == 2 else x
+
+
+ONE_ROW: dict[str, tuple[Forward, str]] = {
+    "equal": (lambda self, x: x * 2 if x.shape[0] == 1 else x, "x.shape[0] == 1"),
+    "above": (lambda self, x: x * 2 if x.shape[0] > 1 else x, "x.shape[0] > 1"),
+    "truth": (lambda self, x: x * 2 if x.shape[0] - 1 else x, "x.shape[0] - 1"),
+    "product": (lambda self, x: x * 2 if x.numel() == 4 else x, "x.numel() == 4"),
+    "shape": (lambda self, x: x * 2 if x.shape == (1, 4) else x, "(1, 4)"),
+    "either": (
+        lambda self, x: x * 2 if x.shape[0] == 1 or x.shape[1] == 3 else x,
+        "x.shape[1] == 3",
+    ),
+    "number": (lambda self, x: x * bool(x.shape[0] == 1), "bool(x.shape[0] == 1)"),
+    "squeeze": (lambda self, x: x.squeeze(0) + 1, "x.squeeze(0)"),
+    "rank": (_rank, "x.squeeze().dim()"),
+}
+
+
+@pytest.mark.parametrize("name", ONE_ROW)
+def test_what_differs_for_a_size_of_one_is_refused(name: str) -> None:
+    forward, code = ONE_ROW[name]
+    diagnostic = refusal(spec_of(module(forward), X))
+    assert "entry 'run' does something else where batch is 1" in diagnostic.message
+    assert any(code in note for note in diagnostic.notes), diagnostic.notes
+    assert 'dimensions={"batch": (2, None)}' in diagnostic.helps[-1]
+    spec = spec_of(module(forward), X, dimensions={"batch": (2, None)})
+    assert trace(spec, "target", {}).ok
+
+
+def test_questions_with_the_same_answer_for_every_size_are_no_decisions() -> None:
+    def forward(self: object, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        batch, rows = x.shape[0], y.shape[0]
+        if batch < 1 or batch * rows < rows or x.shape[1] == 1 or not y.is_contiguous():
+            return x
+        z = x.reshape(-1, 2, 2).transpose(1, 2).contiguous().squeeze(-1)
+        return z.expand(batch, 2, 2) + y.sum() + x.new_zeros(1, 1)
+
+    assert trace(spec_of(module(forward), X, ("rows", 4)), "target", {}).ok
+
+
+def test_a_size_of_one_is_named_by_the_dimension_that_matters() -> None:
+    def forward(self: object, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x * 2 if y.shape[0] * x.shape[0] == x.shape[0] else x + y.sum()
+
+    diagnostic = refusal(spec_of(module(forward), X, ("rows", 4)))
+    assert "where rows is 1" in diagnostic.message
+
+
+def test_torchs_tracebacks_do_not_show(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    def forward(self: object, x: torch.Tensor) -> torch.Tensor:
+        return x @ torch.ones(7, 7)
+
+    assert "cannot be traced" in refusal(spec_of(module(forward), X)).message
+    assert capfd.readouterr().err == ""
+    assert [item for item in caplog.records if item.levelname == "ERROR"] == []

@@ -167,5 +167,5 @@ def test_errors_while_importing_are_told_by_line(
 
 def test_what_the_function_returns_is_checked(folder: Path) -> None:
     assert "returned a str, not a TraceSpec" in refused("targets.py:wrong").message
-    assert "has no entries" in refused("targets.py:empty").message
+    assert "'entries' is empty" in refused("targets.py:empty").message
     assert "the fact 'shape'" in refused("targets.py:odd_facts").message

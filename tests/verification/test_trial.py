@@ -43,3 +43,17 @@ def test_one_wrong_token_is_found() -> None:
 def test_another_shape_is_wrong() -> None:
     report = run_trial(counting, {"next": lambda tokens: tokens[:, :2]}, rows=(2,))
     assert report.runs[0].wrong_rows == 2
+
+
+def test_a_trial_may_say_why_it_cannot_be_run() -> None:
+    class Skipped:
+        skipped = "nothing can be learnt"
+
+        def __call__(self, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
+            raise AssertionError
+
+    report = run_trial(Skipped(), {"next": torch.clone}, rows=(1,))
+    assert report.ok
+    assert str(report) == (
+        "the model's own loop with next scheduled: not run, since nothing can be learnt"
+    )

@@ -9,9 +9,14 @@ import pytest
 import torch
 from torch.export import ExportedProgram
 
-from dynaflow_dsl.runtime import Split
+from dynaflow_dsl.runtime import LoadError, Split, loader
 from dynaflow_dsl.verification.report import Report
-from dynaflow_dsl.verification.verify import compare, proportional_pieces, verify
+from dynaflow_dsl.verification.verify import (
+    compare,
+    find_executor,
+    proportional_pieces,
+    verify,
+)
 from tests.runtime.toy_model import Toy, make_arguments
 from tests.runtime.write_toy_maps import EXECUTORS
 from tests.verification.mutations import (
@@ -50,6 +55,7 @@ def checked(
     toy: Toy,
     exported: ExportedProgram,
     whole: frozenset[str],
+    **options: Any,
 ) -> Report:
     module = write_module(folder, "toy_halves", text, DOCUMENT)
     return verify(
@@ -61,6 +67,7 @@ def checked(
         HALVES,
         batches=(4,),
         compiled=False,
+        **options,
     )
 
 
@@ -128,6 +135,44 @@ def test_the_report_names_what_was_unordered(
     lines = list(report.lines())
     assert lines[1].endswith("text against reference: equal bit for bit, 10 tensors")
     assert "equal within 1e-04 (largest" in lines[2]
+
+
+def test_claimed_pairs_must_be_unordered(
+    tmp_path: Path, toy: Toy, exported: ExportedProgram, whole: frozenset[str]
+) -> None:
+    held, absent = ("mlp[1]", "attn[0]"), ("attn[0]", "other")
+    report = checked(tmp_path, TEXT, toy, exported, whole, claims=[held, absent])
+    assert report.ok
+    broken = ("attn[0]", "mlp[0]")
+    report = checked(tmp_path, TEXT, toy, exported, whole, claims=[held, broken])
+    assert not report.ok
+    assert report.recordings[0].ordered == (broken,)
+    assert "    claimed, but ordered: attn[0] | mlp[0]" in list(report.lines())
+
+
+def test_a_run_that_raises_is_in_the_report(
+    tmp_path: Path, toy: Toy, exported: ExportedProgram, whole: frozenset[str]
+) -> None:
+    text = TEXT.replace("aten.relu.default(", "aten.rellu.default(")
+    report = checked(tmp_path, text, toy, exported, whole)
+    assert not report.ok
+    (failure,) = report.failures
+    assert failure.startswith("batch 4: text raised AttributeError: ")
+
+
+def test_executors_are_found_by_entry_and_schedule(
+    halves: ModuleType, toy: Toy
+) -> None:
+    made = {"entry": "decode"}
+    base = halves.ToyHalvesDecode
+    one = type("One", (base,), {**made, "schedule": "one"})
+    other = type("Other", (base,), {**made, "schedule": "other"})
+    loaded = loader(one, other)(toy, compile=False)
+    assert type(find_executor(loaded, "decode", "other")) is other
+    assert type(find_executor(loaded.One, "decode", "one")) is one
+    for entry, schedule in (("decode", None), ("decode", "third"), ("prefill", None)):
+        with pytest.raises(LoadError, match="executors of schedule"):
+            find_executor(loaded, entry, schedule)
 
 
 @pytest.mark.parametrize("align", [1, 4])

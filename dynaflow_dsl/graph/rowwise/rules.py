@@ -17,7 +17,8 @@ from dynaflow_dsl.graph.rowwise import (
     reductions,
     views,
 )
-from dynaflow_dsl.graph.rowwise.model import Rule
+from dynaflow_dsl.graph.rowwise.model import Call, Fact, RefusedError, Rule, Shared
+from dynaflow_dsl.graph.rowwise.sizes import mentions
 
 RULES: dict[str, Rule] = {
     **pointwise.RULES,
@@ -49,6 +50,23 @@ WITHOUT_RULE = {
 
 RANDOM_TAGS = frozenset({"random", "nondeterministic_seeded"})
 
+
+def _unknown(call: Call) -> Fact:
+    """Hold what nothing differs in; only torch's own operators do nothing else."""
+    operation = call.operation
+    arguments = (*operation.arguments, *(item for _, item in operation.keywords))
+    trusted = operation.operator.startswith("aten.") and not (
+        # It may look beyond its argument, at rows.
+        operation.operator.startswith("aten.as_strided")
+    )
+    sized = mentions(arguments, call.dimension)
+    if trusted and call.tensors and call.all_shared() and not sized:
+        return Shared()
+    raise RefusedError(f"no row rule for {operation.operator}")
+
+
+# `sizes` and `chance` leave every question to the function.
+_UNKNOWN = Rule(_unknown, sizes=True, chance=True)
 _POINTWISE = Rule(pointwise.pointwise, in_place=True)
 
 
@@ -63,5 +81,5 @@ def rule_for(operation: Operation) -> Rule | str:
     if not chance and RANDOM_TAGS.intersection(operation.tags):
         return "draws random numbers, which are others in each microbatch"
     if rule is None:
-        return WITHOUT_RULE.get(operator, f"no row rule for {operator}")
+        return WITHOUT_RULE.get(operator, _UNKNOWN)
     return rule

@@ -120,7 +120,6 @@ def test_poison_hides_what_follows() -> None:
     ("operator", "reason"),
     [
         ("custom.mix.default", "no row rule for custom.mix.default"),
-        ("aten._grouped_mm.default", "no row rule for aten._grouped_mm.default"),
         ("aten.item.default", "reads a number out of a tensor"),
         ("aten.masked_select.default", "depends on the values of all rows"),
     ],
@@ -131,6 +130,33 @@ def test_operators_without_a_rule(operator: str, reason: str) -> None:
     result = build.declare(operator, weight, given=shared(4))
     (refusal,) = check_rows(build.graph(result), "batch", build.names()).refusals
     assert reason in refusal.reason
+
+
+def test_operators_without_a_rule_on_what_all_microbatches_share() -> None:
+    build = Builder()
+    direction, length = build.input(shared(4, 3)), build.input(shared(4, 1))
+    weight = build.call("aten._weight_norm.default", direction, length, 0)
+    result = build.call("aten.mm.default", build.input(rows(4)), weight)
+    check = check_rows(build.graph(result), "batch", build.names())
+    assert check.refusals == ()
+    assert check.facts[weight.name] == Shared()
+
+
+@pytest.mark.parametrize("case", ["rows", "size", "nothing", "random", "write"])
+def test_operators_without_a_rule_otherwise(case: str) -> None:
+    build = Builder()
+    source = build.input(rows(4) if case == "rows" else shared(4))
+    arguments = () if case == "nothing" else (source,)
+    sizes = (BATCH,) if case == "size" else ()
+    build.declare("aten.invented.default", *arguments, *sizes, given=shared(4))
+    operation = build.operations[0]
+    if case == "random":
+        object.__setattr__(operation, "tags", ("random",))
+    if case == "write":
+        object.__setattr__(operation, "writes", (source.name,))
+    graph = build.graph(Reference("op_0_0"))
+    reasons = [item.reason for item in check_rows(graph, "batch", {"op_0"}).refusals]
+    assert any("no row rule" in r or "random numbers" in r for r in reasons), reasons
 
 
 def test_random_operators() -> None:

@@ -1,7 +1,9 @@
 import pytest
 import torch
 
-from tests.graph.rowwise.cases import Case, accepted, careful, check_case, refused
+from dynaflow_dsl.graph.rowwise import check_rows
+from tests.graph.rowwise.building import Builder
+from tests.graph.rowwise.cases import Case, accepted, careful, check_case
 from tests.graph.rowwise.tracing import Given, rows, shared
 
 CASES = [
@@ -56,9 +58,6 @@ CASES = [
         lambda a: torch.view_as_real(torch.view_as_complex(a + 0) * 2),
         rows(4, 2),
     ),
-    refused(
-        "squeeze all", "microbatch of one row", lambda a: a.squeeze() + 1, rows(1, 4)
-    ),
     careful(
         "another dtype's view",
         "no row rule for aten.view.dtype",
@@ -72,6 +71,13 @@ CASES = [
         rows(4),
     ),
 ]
+
+
+def test_squeeze_of_every_axis() -> None:
+    build = Builder()
+    result = build.call("aten.squeeze.default", build.input(rows(1, 4)))
+    (refusal,) = check_rows(build.graph(result), "batch", build.names()).refusals
+    assert "microbatch of one row" in refusal.reason
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import pytest
+
+from dynaflow_dsl.runtime import LoadError
+from dynaflow_dsl.runtime.sizes import MOST, all_hold, for_other_sizes, sample_sizes
+
+SAMPLED = list(sample_sizes(("batch",), {}))
+
+
+@dataclass(frozen=True)
+class Made:
+    conditions: tuple[str, ...]
+
+
+def made(
+    first: Made, make: Callable[[Mapping[str, int]], Made]
+) -> list[tuple[str, ...]]:
+    return [one.conditions for one in for_other_sizes(first, make, SAMPLED)]
+
+
+def never(sizes: Mapping[str, int]) -> Made:
+    raise AssertionError(sizes)
+
+
+def test_conditions_over_sizes() -> None:
+    assert all_hold((), {})
+    assert all_hold(("batch >= 16", "Eq(Mod(batch, 2), 0)"), {"batch": 18})
+    assert not all_hold(("batch >= 16", "Eq(Mod(batch, 2), 0)"), {"batch": 17})
+    assert not all_hold(("s0 >= 16",), {"batch": 18})
+
+
+def test_samples_stay_within_bounds() -> None:
+    assert list(sample_sizes((), {})) == []
+    assert list(sample_sizes(("a",), {"a": (1, 4)})) == [{"a": 2}, {"a": 3}, {"a": 4}]
+    assert list(sample_sizes(("a", "b"), {"a": (1, 1), "b": (40, 40)})) == [
+        {"a": 2, "b": 40}
+    ]
+
+
+def test_without_conditions_once_is_enough() -> None:
+    assert made(Made(()), never) == [()]
+
+
+def test_each_side_of_a_bound_is_made() -> None:
+    def make(sizes: Mapping[str, int]) -> Made:
+        return Made(("batch >= 16",) if sizes["batch"] >= 16 else ("batch < 16",))
+
+    assert made(Made(("batch >= 16",)), make) == [("batch >= 16",), ("batch < 16",)]
+
+
+def test_there_is_an_end() -> None:
+    def make(sizes: Mapping[str, int]) -> Made:
+        return Made((f"Eq(batch, {sizes['batch']})",))
+
+    assert len(made(Made(("Eq(batch, 16)",)), make)) == MOST
+
+
+@pytest.mark.parametrize("conditions", [("batch < 3",), ("s0 > 3",)])
+def test_conditions_that_their_own_sizes_break_end_it(
+    conditions: tuple[str, ...],
+) -> None:
+    assert made(Made(conditions), never) == [conditions]
+    usual = Made(("batch >= 16",))
+    assert made(usual, lambda _: Made(("batch > 99",))) == [usual.conditions]
+
+
+def test_what_cannot_be_compiled_ends_it() -> None:
+    def make(sizes: Mapping[str, int]) -> Made:
+        raise LoadError("DFS805", "no")
+
+    assert made(Made(("batch >= 16",)), make) == [("batch >= 16",)]

@@ -1,0 +1,105 @@
+"""A spec with a wrong field is refused, and the field named."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from dynaflow_dsl.trace import Entry, Persistent, trace
+from dynaflow_dsl.trace.fields import wrong_field
+from tests.trace.specs import module, refusal, spec_of
+
+X = ("batch", 4)
+MODEL = torch.nn.Linear(4, 4).eval()
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "no model": ({"model": None}, "'model' is None; it must be a torch.nn.Module"),
+    "class": ({"model": torch.nn.Linear}, "'model' is the class Linear"),
+    "adapter": ({"adapter": 3}, "'adapter' is 3; it must be a function"),
+    "root": ({"root": None}, "'root' is None"),
+    "context": ({"context": "x"}, "'context' is 'x'"),
+    "trial": ({"trial": 1}, "'trial' is 1; it must be a function, or None"),
+    "disjoint": ({"disjoint": "keys"}, "'disjoint' is 'keys'; it must be a tuple"),
+    "unknown device": ({"device": "blah"}, "'device' is 'blah'; it must be the name"),
+    "no device": ({"device": None}, "'device' is None"),
+    "dtype as text": ({"dtype": "float32"}, "'dtype' is 'float32'; it must be a dtype"),
+    "other dtype": (
+        {"dtype": torch.bfloat16},
+        "'dtype' is torch.bfloat16, but the model's parameters are torch.float32",
+    ),
+    "no facts": ({"facts": None}, "'facts' is None; it must be a mapping by name"),
+    "fact": ({"facts": {"n": [1]}}, "the fact 'n' is a list"),
+    "endless fact": ({"facts": {"n": math.inf}}, "the fact 'n' is inf"),
+    "no dims": ({"dims": None}, "'dims' is None; it must be a mapping"),
+    "axes": ({"dims": {"input": "batch"}}, "'dims' has 'batch' for 'input'"),
+    "axis": ({"dims": {"input": (0, 1)}}, "'dims' has a tuple for 'input'"),
+    "entries": ({"entries": [Entry(lambda sizes: ())]}, "'entries' is a list"),
+    "no entries": ({"entries": {}}, "'entries' is empty"),
+    "entry": ({"entries": {"run": lambda sizes: ()}}, "it must be an Entry"),
+    "arguments": ({"entries": {"run": Entry(None)}}, "it must be an Entry"),  # type: ignore[arg-type]
+    "bounds": ({"dimensions": {"batch": 3}}, "'dimensions' has 3 for 'batch'"),
+    "bound": ({"dimensions": {"batch": (1.0, None)}}, "'dimensions' has a tuple"),
+    "persistent": ({"persistent": ["input"]}, "'persistent' is a list"),
+    "persistent input": ({"persistent": {"input": 8}}, "it must be Persistent()"),
+    "capacity": ({"persistent": {"input": Persistent(0)}}, "the capacity of 'input'"),
+    "padding": (
+        {"persistent": {"input": Persistent(padding="none")}},  # type: ignore[arg-type]
+        "the padding of 'input' is 'none'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_field_is_named(name: str) -> None:
+    fields, message = WRONG[name]
+    spec = replace(spec_of(MODEL, X, dims={"input": ("batch", None)}), **fields)
+    assert message in (wrong_field(spec) or "")
+    assert message in refusal(spec).message
+
+
+def test_right_fields_are_left_alone() -> None:
+    spec = spec_of(
+        MODEL,
+        X,
+        dims={"input": ["batch", None]},
+        persistent={"input": Persistent(8, "scratch")},
+        facts={"a": True, "b": 1, "c": 0.5, "d": "e"},
+        context=torch.no_grad,
+        disjoint=("input",),
+    )
+    assert wrong_field(spec) is None
+
+
+def test_an_adapter_must_make_a_module() -> None:
+    spec = spec_of(MODEL, X, adapter=lambda model: None)
+    assert "'adapter' of the target returns a NoneType" in refusal(spec).message
+
+
+def test_persistent_names_arguments_as_they_are() -> None:
+    options = {"dims": {"input": ("batch", None)}}
+    spec = spec_of(MODEL, X, persistent={"input.*": Persistent()}, **options)
+    assert "'persistent' of the target names 'input.*'" in refusal(spec).message
+
+
+def test_a_complex_constant_is_refused() -> None:
+    model = module(lambda self, x: x * torch.tensor([1j, 2.0, 3.0, 4.0]))
+    diagnostic = refusal(spec_of(model, X))
+    assert "a constant of complex numbers" in diagnostic.message
+    assert any("1j" in note for note in diagnostic.notes)
+
+
+def test_names_of_the_adapter_that_begin_as_the_root_are_its_own() -> None:
+    class Adapter(torch.nn.Module):
+        def __init__(self, model: torch.nn.Module) -> None:
+            super().__init__()
+            self.model, self.model_after = model, torch.nn.ReLU()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            after: torch.Tensor = self.model_after(self.model(x))
+            return after
+
+    spec = spec_of(MODEL, X, adapter=Adapter, root="model", dims={"x": ("batch", None)})
+    graph = trace(spec, "target", {}).unwrap().graphs[0]
+    assert [operation.module for operation in graph.operations] == ["", ""]
