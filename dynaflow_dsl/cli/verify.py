@@ -41,6 +41,8 @@ from dynaflow_dsl.graph.model import Graph
 from dynaflow_dsl.resolve.model import Scalar, Schedule, Step
 
 BATCHES = (1, 2, 3, 8)
+# A split has at most 64 pieces; more rows than this for one in each are not tried.
+MOST_ROWS = 4096
 EDITED = "DFS504"
 
 
@@ -66,7 +68,8 @@ class Request:
     "batches",
     type=click.IntRange(min=1),
     multiple=True,
-    help=f"Size of the split dimension; repeat for more, {BATCHES} by default.",
+    help=f"Size of the split dimension; repeat for more. {BATCHES} by default, and the "
+    "smallest sizes that fill every piece.",
 )
 @click.option("--device", help="Device to run on; that of the target by default.")
 @click.option(
@@ -240,13 +243,26 @@ def _allowed(
     name = _dimension(graph, schedule)
     bounds = {known: (low, high) for known, low, high in graph.dimensions}
     low, high = bounds.get(name, (1, None))
-    allowed = tuple(
-        size for size in batches or BATCHES if low <= size <= (high or size)
-    )
+    wanted = batches or _usual_sizes(schedule)
+    allowed = tuple(size for size in wanted if low <= size <= (high or size))
     if batches and allowed != batches:
         upper = f"to {high}" if high is not None else "upwards"
         raise click.UsageError(f"--batch: {name} goes from {low} {upper}")
     return allowed
+
+
+def _usual_sizes(schedule: Schedule) -> tuple[int, ...]:
+    """The usual sizes, and the smallest ones with a row in every piece.
+
+    Smaller steps run `sequential`; alone, they would say nothing of the schedule.
+    """
+    pieces_of = _pieces(schedule)
+    fill = [
+        size
+        for size in range(1, MOST_ROWS)
+        if all(piece.start < piece.stop for piece in pieces_of(size))
+    ]
+    return tuple(sorted({*BATCHES, *fill[:2]}))
 
 
 def _whole(binding: Binding) -> frozenset[str]:

@@ -236,3 +236,25 @@ def test_a_buffer_that_the_model_counts_in(
     workspace.change(workspace.module, "aten.add_.Tensor(", "aten.add.Tensor(")
     assert run(VERIFY) == 1
     assert "buffer steps differs by" in capsys.readouterr().out
+
+
+def test_usual_sizes_fill_every_piece() -> None:
+    text = """dfs 1
+
+schedule many:
+    split batch into {pieces} as piece
+
+    each layer in .layers.*:
+        part all = rest
+        order:
+            all
+"""
+
+    def sizes(pieces: str) -> tuple[int, ...]:
+        source = Source("many.dfs", text.format(pieces=pieces))
+        (schedule,) = pipeline.understand(source).unwrap().schedules
+        return verify_room._usual_sizes(schedule)
+
+    assert sizes("2") == (1, 2, 3, 8)
+    assert sizes("16") == (1, 2, 3, 8, 16, 17)
+    assert sizes("[8, 1]") == (1, 2, 3, 5, 6, 8)
