@@ -3,30 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from dynaflow_dsl.graph.model import Argument, Graph, Operation, Reference, Value
-
-
-def references(argument: Argument) -> Iterator[str]:
-    """Names of the values inside an argument, in order."""
-    match argument:
-        case Reference(name):
-            yield name
-        case tuple():
-            for item in argument:
-                yield from references(item)
-
-
-def operands(operation: Operation) -> tuple[str, ...]:
-    """Names of the values an operation reads or writes, each once, in order."""
-    names = dict.fromkeys(
-        name
-        for argument in (*operation.arguments, *(v for _, v in operation.keywords))
-        for name in references(argument)
-    )
-    return tuple(names)
+from dynaflow_dsl.graph.model import Graph, Operation, Value
+from dynaflow_dsl.graph.operands import read_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +38,7 @@ def analyse(graph: Graph) -> Dependence:
     operations = graph.operations
     producer: dict[str, int] = {}
     values: dict[str, Value] = {item.name: item.value for item in graph.inputs}
-    names = tuple(operands(operation) for operation in operations)
+    names = tuple(read_values(operation) for operation in operations)
     needs: list[set[int]] = [set() for _ in operations]
     readers: list[set[int]] = [set() for _ in operations]
     last_write: dict[int, int] = {}

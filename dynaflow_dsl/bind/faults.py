@@ -92,17 +92,6 @@ def _or(items: Sequence[str]) -> str:
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} or {items[-1]}"
 
 
-def two_rests(first: Part, second: Part) -> Diagnostic:
-    """Only one part can take what is left."""
-    return Diagnostic(
-        "DFS202",
-        f"parts {first.name} and {second.name} both take the rest",
-        Label(second.span, "takes the rest again"),
-        (Label(first.span, "takes the rest"),),
-        helps=("name the modules of one of them",),
-    )
-
-
 def shared_operation(
     first: Part, second: Part, shared: Sequence[Operation], *, same_iteration: bool
 ) -> Diagnostic:

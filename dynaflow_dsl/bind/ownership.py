@@ -15,7 +15,6 @@ from dynaflow_dsl.bind.faults import (
     empty_selector,
     no_iterations,
     shared_operation,
-    two_rests,
     unclaimed,
 )
 from dynaflow_dsl.bind.selectors import (
@@ -70,8 +69,7 @@ def assign(
         return Ownership(), (), [no_iterations(each, modules, matched=matched)]
     parts = {part.name: part for part in each.parts}
     result = Ownership()
-    found: list[Diagnostic] = list(_rests(each.parts))
-    found += _empty_selectors(each.parts, paths, modules)
+    found = list(_empty_selectors(each.parts, paths, modules))
     if found:
         return result, paths, found
     scopes = [Scope(modules, paths, index, parts) for index in range(len(paths))]
@@ -85,12 +83,6 @@ def assign(
     for index, path in enumerate(paths):
         _attach_own(index, modules.at.get(path, frozenset()), result, dependence)
     return result, paths, _outside(each, paths, result, dependence)
-
-
-def _rests(parts: Sequence[Part]) -> Iterator[Diagnostic]:
-    takers = [part for part in parts if contains_rest(part.selector)]
-    if len(takers) > 1:
-        yield two_rests(takers[0], takers[1])
 
 
 def _empty_selectors(

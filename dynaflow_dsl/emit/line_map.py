@@ -90,7 +90,6 @@ def write_map(
     lines: list[dict[str, object]],
     operations: list[dict[str, object]],
     tensors: Mapping[str, TensorType],
-    parts: Mapping[str, Mapping[str, str]],
     format_number: int,
 ) -> str:
     """The JSON text; one entry per line in the long lists, so that diffs stay small.
@@ -105,7 +104,6 @@ def write_map(
         "source": source,
         "schedule": file.digest,
         "graph": dict(graphs),
-        "parts": {entry: dict(hashes) for entry, hashes in parts.items()},
         "body": hashlib.sha256(text.encode()).hexdigest(),
         "target": {"name": model.target, "arguments": dict(model.arguments)},
         "parameters": {

@@ -76,7 +76,6 @@ def emit(
         lines=plan_lines(origins, writer.lines),
         operations=operation_lines(starts, writer.functions),
         tensors=_tensors(plans),
-        parts={},
         format_number=MODULE_FORMAT,
     )
     return Module(name, text, map_text)

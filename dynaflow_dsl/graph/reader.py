@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn, TypeVar
 
 from dynaflow_dsl.diagnostics import Diagnostic, Result
-from dynaflow_dsl.graph.index import read_values
 from dynaflow_dsl.graph.model import (
     Argument,
     Graph,
@@ -21,6 +20,7 @@ from dynaflow_dsl.graph.model import (
     TracedModel,
     Value,
 )
+from dynaflow_dsl.graph.operands import read_values
 from dynaflow_dsl.graph.text import TextError, read_argument, read_type
 
 T = TypeVar("T")

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from dynaflow_dsl.bind import Binding, BoundPart, Carried, Outer, Produced
-from dynaflow_dsl.bind.dependence import operands
 from dynaflow_dsl.graph.model import Graph, Operation, Reference
+from dynaflow_dsl.graph.operands import read_values
 
 
 @dataclass(eq=False)
@@ -61,7 +61,7 @@ def run(operations: Iterable[Operation], known: Environment) -> None:
             if value is None:
                 continue
             if operation.view:
-                base = known[operands(operation)[0]]
+                base = known[read_values(operation)[0]]
                 literals = ", ".join(map(text_of, arguments[1:]))
                 views = (*base.views, f"{operation.operator}({literals}).{k}")
                 known[value.name] = Tensor(base.memory, views)
