@@ -53,7 +53,7 @@ def both(memory: str, between: str = "", count: int = 3) -> str:
 def test_a_section_that_reads_the_one_before_in_every_iteration() -> None:
     binding = bound(both("e3"), EACH_ENCODER, EACH_DECODER)
     assert [len(s.iterations) for s in binding.sections] == [3, 3]
-    enc, cross, own = binding.parts
+    enc, cross, _own = binding.parts
     assert enc.roles == (Carried("enc", 0, "e0"),)
     assert cross.roles == (Carried("own_part", 0, "d0"), Outer(("e3",) * 3))
     assert len(set(binding.variables.values())) == 3
@@ -135,7 +135,7 @@ order:
 
 def test_parts_of_the_whole_model() -> None:
     binding = bound(TOWERS, BESIDE)
-    text, vision = binding.parts
+    text, _vision = binding.parts
     assert held(binding, "text") == ["t1 t2"]
     assert text.roles == (Outer(("x",)),)
     # What the model does with their results is none of theirs.
