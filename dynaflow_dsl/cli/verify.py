@@ -38,8 +38,8 @@ from dynaflow_dsl.cli.schedules import read_schedule
 from dynaflow_dsl.cli.staleness import compare
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 from dynaflow_dsl.graph.model import Graph
-from dynaflow_dsl.plan.issue import step_label
 from dynaflow_dsl.resolve.model import Scalar, Schedule, Step
+from dynaflow_dsl.resolve.steps import step_label
 
 BATCHES = (1, 2, 3, 8)
 # A split has at most 64 pieces; more rows than this for one in each are not tried.

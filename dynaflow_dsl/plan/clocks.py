@@ -43,10 +43,11 @@ Waits = Mapping[Moment, tuple[Signal, ...]]
 class Run:
     """Clocks of a simulated run, so far as it has come.
 
-    `names[n]` is the event variable of event n. `start[n]` is the clock of event n's stream once its waits are over, `end[n]` after
-    the event itself; `of_stream[n]` are all streams' clocks when event n has been
-    issued, `ready[n]` the same between its waits and itself. `time[n]` is event n's own
-    count, `signals` what each event variable stands for at the end.
+    `names[n]` is the event variable of event n. `start[n]` is the clock of event n's
+    stream once its waits are over, `end[n]` after the event itself; `of_stream[n]` are
+    all streams' clocks when event n has been issued, `ready[n]` the same between its
+    waits and itself. `time[n]` is event n's own count, `signals` what each event
+    variable stands for at the end.
     """
 
     events: Sequence[Event]

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 
 from dynaflow_dsl.bind.model import BoundSection, Place
 from dynaflow_dsl.plan.model import Layer
-from dynaflow_dsl.plan.names import piece_label
 from dynaflow_dsl.plan.operands import operands
 from dynaflow_dsl.plan.timeline import PlannedStep, PlannedWindow, Reference
 from dynaflow_dsl.plan.variables import Maker, VariableTable, bound
 from dynaflow_dsl.resolve.model import MAIN, Run, Step, Window
+from dynaflow_dsl.resolve.steps import step_label
 
 
 def scheduled(table: VariableTable) -> list[list[PlannedWindow]]:
@@ -64,14 +64,6 @@ def _window(window: Window, section: int, table: VariableTable) -> PlannedWindow
         ),
         window.span,
     )
-
-
-def step_label(step: Step, pieces: int) -> str:
-    """A step in the words of the schedule: `prev.mlp[1]`, `mix[*]`."""
-    prefix = "prev." if step.previous else ""
-    if step.piece is None:
-        return f"{prefix}{step.part}[*]"
-    return prefix + piece_label(step.part, step.piece, pieces)
 
 
 def _program_order(

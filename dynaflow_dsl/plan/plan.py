@@ -19,7 +19,7 @@ from dynaflow_dsl.plan.draft import Draft, results_of, uses_of
 from dynaflow_dsl.plan.issue import in_program_order, scheduled
 from dynaflow_dsl.plan.lifetimes import place_frees
 from dynaflow_dsl.plan.model import Plan, Program
-from dynaflow_dsl.plan.names import Words, spell
+from dynaflow_dsl.plan.names import spell
 from dynaflow_dsl.plan.passes import lay_out
 from dynaflow_dsl.plan.timeline import Event, PlannedWindow, Site
 from dynaflow_dsl.plan.variables import VariableTable, make_variables

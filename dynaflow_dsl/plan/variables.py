@@ -290,9 +290,9 @@ def _gathered(table: VariableTable) -> list[int]:
             continue
         for instance in part.instances:
             for value in instance.inputs:
-                if value in table.makers and not table.is_whole(value):
-                    if value in binding.axes:
-                        found[binding.variables[table.makers[value].key]] = None
+                made = value in table.makers and value in binding.axes
+                if made and not table.is_whole(value):
+                    found[binding.variables[table.makers[value].key]] = None
     return list(found)
 
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Result, Severity, has_errors
-from dynaflow_dsl.plan.issue import step_label
 from dynaflow_dsl.plan.model import Hold, Loop, Plan, Program
 from dynaflow_dsl.prove.execute import Execution
 from dynaflow_dsl.prove.machine import Fault, Machine, Step
 from dynaflow_dsl.prove.model import ProvedPlan
 from dynaflow_dsl.resolve.model import MAIN
 from dynaflow_dsl.resolve.model import Step as ScheduledStep
+from dynaflow_dsl.resolve.steps import step_label
 
 
 def prove(plan: Plan) -> Result[ProvedPlan]:

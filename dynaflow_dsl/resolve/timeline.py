@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.resolve import model
 from dynaflow_dsl.resolve.findings import unknown_name
+from dynaflow_dsl.resolve.steps import step_label, step_text
 from dynaflow_dsl.source import Span
 from dynaflow_dsl.syntax import model as syntax
 
@@ -87,22 +88,14 @@ class Timeline:
         return self._window(made, steps[k % len(steps)].span)
 
     def step_text(self, step: model.Step) -> str:
-        """A step as a user would write it."""
-        index = "*" if step.piece is None else step.piece
-        text = f"{'prev.' if step.previous else ''}{step.part}"
-        text += f"[{index}]" if self.split else ""
-        match step.after:
-            case ():
-                return text
-            case (one,):
-                return f"{text} after {self.step_text(one)}"
-            case (first, *_):
-                # One reference without an index, to all pieces.
-                anchor = "prev." if first.previous else ""
-                return f"{text} after {anchor}{first.part}"
+        """A step as a user would write it, without what it comes after."""
+        return step_label(step, self.pieces)
 
     def _window(self, runs: Sequence[model.Run], span: Span) -> model.Window:
-        texts = (", ".join(map(self.step_text, run.steps)) for run in runs)
+        texts = (
+            ", ".join(step_text(step, self.pieces) for step in run.steps)
+            for run in runs
+        )
         return model.Window(tuple(runs), " | ".join(texts), span)
 
     # ---- steps of an order -----------------------------------------------------------
