@@ -98,13 +98,17 @@ def place_frees(run: Run, uses: Uses, outer: frozenset[str]) -> Frees:
     }
     for (site, name), group in made_by.items():
         if site.in_loop:
-            before = ended_by.get((name, group[0].made))
+            body = loops[site.segment]
+            # The name goes to another tensor where another site of the loop, or the
+            # same one in the next pass, makes it anew.
+            ender = run.events[_event(group[0].ends)].site
+            before = ended_by.get((name, body.passes[0][ender]))
+            comes_in = before is not None and before not in group
             # One that an earlier loop has dropped does not come in.
-            entering = [before] if before is not None and before not in settled else []
+            entering = [before] if before and comes_in and before not in settled else []
             bound = bool(entering) or (before is None and name in uses.views)
-            settled |= _place_in_loop(
-                site, [*entering, *group], run, loops[site.segment], frees, bound=bound
-            )
+            chain = Chain(site, ender, entering, group, bound)
+            settled |= _place_in_loop(chain, run, body, frees)
     for tensor in everything:
         if tensor not in settled and tensor.variable not in outer:
             _place_outside(tensor, run, frees)
@@ -154,37 +158,51 @@ def _loops(
         yield list(passes[0]), passes
 
 
-def _place_in_loop(
-    site: Site,
-    chain: list[Tensor],
-    run: Run,
-    body: Body,
-    frees: Frees,
-    *,
-    bound: bool,
-) -> set[Tensor]:
-    """One place in the loop's body that is safe in every pass; what it takes care of.
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The tensors that bear a name one after another, made by one site of a loop.
 
-    `chain` are the tensors that bear a name one after another: the one that enters the
-    loop, if any, then one per pass. `bound` tells whether the name has a value when the
-    loop starts.
+    `ender` is the site that gives the name away, `entering` the tensor that has it when
+    the loop starts, if any. `bound` tells whether the name has a value then.
     """
-    name = chain[0].variable
-    entering = [t for t in chain if run.events[t.made].site is not site]
-    made_in_loop = [t for t in chain if run.events[t.made].site is site]
-    for place, wrapped in _candidates(body.sites.index(site), body.sites):
-        if wrapped and not bound:
+
+    site: Site
+    ender: Site
+    entering: list[Tensor]
+    made: list[Tensor]
+    bound: bool
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All of them."""
+        return [*self.entering, *self.made]
+
+
+def _place_in_loop(chain: Chain, run: Run, body: Body, frees: Frees) -> set[Tensor]:
+    """One place in the loop's body that is safe in every pass; what it takes care of."""
+    name = chain.made[0].variable
+    for place, wrapped in _candidates(body.sites.index(chain.site), body.sites):
+        if wrapped and not chain.bound:
             # In the first pass there would be nothing to drop.
             continue
-        pairs = list(zip(made_in_loop, body.passes[wrapped:], strict=False))
+        pairs = list(zip(chain.made, body.passes[wrapped:], strict=False))
         if wrapped:
-            pairs += [(tensor, body.passes[0]) for tensor in entering]
+            pairs += [(tensor, body.passes[0]) for tensor in chain.entering]
         if pairs and all(
-            safe(tensor, run, at[place.site], place.when) for tensor, at in pairs
+            _has_its_name(tensor, at[place.site], place.when)
+            and safe(tensor, run, at[place.site], place.when)
+            for tensor, at in pairs
         ):
             frees.at[place].append(name)
             return {tensor for tensor, _ in pairs}
-    return _rebound(chain, site, run, frees)
+    return _rebound(chain, run, frees)
+
+
+def _has_its_name(tensor: Tensor, n: int, when: str) -> bool:
+    """Whether no other tensor has taken the name by then."""
+    return (
+        tensor.ends is None or n < tensor.ends or (n == tensor.ends and when == "ready")
+    )
 
 
 def _candidates(start: int, sites: list[Site]) -> Iterator[tuple[Place, int]]:
@@ -200,16 +218,20 @@ def _candidates(start: int, sites: list[Site]) -> Iterator[tuple[Place, int]]:
     yield Place(sites[start], "ready"), 1
 
 
-def _rebound(chain: list[Tensor], site: Site, run: Run, frees: Frees) -> set[Tensor]:
+def _rebound(chain: Chain, run: Run, frees: Frees) -> set[Tensor]:
     """The name's next tensor ends each one: safe as it is, or held until the join."""
     replaced = [
-        t for t in chain if t.ends is not None and run.events[t.ends].site is site
+        t
+        for t in chain.tensors
+        if t.ends is not None and run.events[t.ends].site is chain.ender
     ]
     unsafe = [t for t in replaced if not safe(t, run, _event(t.ends), "done")]
     for made_at in dict.fromkeys(run.events[t.made].site for t in unsafe):
-        frees.held[Place(made_at, "done")].append(chain[0].variable)
+        frees.held[Place(made_at, "done")].append(chain.made[0].variable)
     held = {run.events[t.made].site for t in unsafe}
-    return {t for t in chain if t in replaced or run.events[t.made].site in held}
+    return {
+        t for t in chain.tensors if t in replaced or run.events[t.made].site in held
+    }
 
 
 def _event(number: int | None) -> int:

@@ -133,7 +133,8 @@ class _Passes:
         binding = self.table.binding
         gap = bound(GAP, binding).instances[n]
         here = bound(part, binding).instances[iteration]
-        return bool(set(here.inputs) & set(gap.outputs)) or _touch(here, gap)
+        read = bool(set(here.inputs) & set(gap.outputs))
+        return read or self._touch(here, gap, same_piece=True)
 
     def _place(self, gap: Item, mine: Sequence[Item]) -> int:
         """As early in its window as what it needs lets it be.
@@ -150,21 +151,26 @@ class _Passes:
         place = 0
         for k, item in enumerate(mine):
             other = bound(item.step.part, binding).instances[item.iteration]
-            layer = Layer(item.iteration)
-            read = {getattr(o, "name", "") for o in self._read(item, layer)}
+            read = {
+                getattr(operand, "name", "")
+                for operand in self._read(item, Layer(item.iteration))
+            }
+            same_piece = item.step.piece in (gap.step.piece, None)
             if (
                 item.is_gap
-                or set(instance.inputs) & set(other.outputs)
+                or (same_piece and set(instance.inputs) & set(other.outputs))
                 or names & read
-                or _touch(instance, other)
+                or self._touch(instance, other, same_piece=same_piece)
             ):
                 place = k + 1
         return place
 
-
-def _touch(one: Instance, other: Instance) -> bool:
-    """Whether both touch one input's memory and at least one writes it."""
-    touched = dict(one.touched)
-    return any(
-        name in touched and (writes or touched[name]) for name, writes in other.touched
-    )
+    def _touch(self, one: Instance, other: Instance, *, same_piece: bool) -> bool:
+        """Whether both touch one input's memory and at least one writes it."""
+        touched = dict(one.touched)
+        return any(
+            name in touched
+            and (writes or touched[name])
+            and (same_piece or not self.table.is_cut(name))
+            for name, writes in other.touched
+        )
