@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from dynaflow_dsl.bind.model import BoundSection, Place
-from dynaflow_dsl.plan.model import Layer
-from dynaflow_dsl.plan.operands import operands
+from dynaflow_dsl.plan.operands import names_read
 from dynaflow_dsl.plan.timeline import PlannedStep, PlannedWindow, Reference
 from dynaflow_dsl.plan.variables import Maker, VariableTable, bound
 from dynaflow_dsl.resolve.model import MAIN, Run, Step, Window
@@ -187,16 +186,9 @@ def _read(
     step: Step, iteration: int, table: VariableTable
 ) -> Iterator[tuple[str, _Age]]:
     """The variables that a step reads, and when what they hold was made."""
-    instance = bound(step.part, table.binding).instances[iteration]
-    read = operands(step.part, iteration, Layer(iteration), step.piece, table)
-    for value, operand in zip(instance.inputs, read, strict=True):
+    for name, value in names_read(step.part, iteration, step.piece, table):
         maker = table.makers.get(value)
-        age = _FIRST if maker is None else _age(maker, table)
-        if maker is not None and step.piece is None and not table.is_whole(value):
-            for piece in range(table.pieces):
-                yield table.output(maker.key, piece), age
-        elif (name := getattr(operand, "name", None)) is not None:
-            yield name, age
+        yield name, _FIRST if maker is None else _age(maker, table)
 
 
 def _age(maker: Maker, table: VariableTable) -> _Age:

@@ -179,7 +179,7 @@ class Chain:
 
 
 def _place_in_loop(chain: Chain, run: Run, body: Body, frees: Frees) -> set[Tensor]:
-    """One place in the loop's body that is safe in every pass; what it takes care of."""
+    """One place in the loop that is safe in every pass; what it takes care of."""
     name = chain.made[0].variable
     for place, wrapped in _candidates(body.sites.index(chain.site), body.sites):
         if wrapped and not chain.bound:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from dynaflow_dsl.bind.model import Carried, Outer, Output
 from dynaflow_dsl.graph.model import Input
 from dynaflow_dsl.plan.model import (
@@ -45,6 +47,24 @@ def operands(
             case _:
                 found.append(single(value, piece, table))
     return tuple(found)
+
+
+def names_read(
+    part: str, iteration: int, piece: int | None, table: VariableTable
+) -> Iterator[tuple[str, str]]:
+    """The variables that a step reads, each with the value that it should hold."""
+    values = bound(part, table.binding).instances[iteration].inputs
+    read = operands(part, iteration, Layer(iteration), piece, table)
+    for value, operand in zip(values, read, strict=True):
+        maker = table.makers.get(value)
+        match operand:
+            case _ if maker and piece is None and not table.is_whole(value):
+                for each in range(table.pieces):
+                    yield table.output(maker.key, each), value
+            case Choice(options, chosen, _):
+                yield options[chosen[iteration]].name, value
+            case _:
+                yield operand.name, value
 
 
 def single(

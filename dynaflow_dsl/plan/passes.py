@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from dynaflow_dsl.bind.model import GAP, Instance, Place
 from dynaflow_dsl.plan.model import Layer, Operand
 from dynaflow_dsl.plan.names import piece_label
-from dynaflow_dsl.plan.operands import operands
+from dynaflow_dsl.plan.operands import names_read, operands
 from dynaflow_dsl.plan.timeline import (
     NO_RUN,
     Item,
@@ -152,8 +152,10 @@ class _Passes:
         for k, item in enumerate(mine):
             other = bound(item.step.part, binding).instances[item.iteration]
             read = {
-                getattr(operand, "name", "")
-                for operand in self._read(item, Layer(item.iteration))
+                name
+                for name, _ in names_read(
+                    item.step.part, item.iteration, item.step.piece, self.table
+                )
             }
             same_piece = item.step.piece in (gap.step.piece, None)
             if (

@@ -172,6 +172,19 @@ def target(model: nn.Module, *names: str) -> TraceSpec:
     return TraceSpec(
         model=model.eval(),
         entries={"forward": Entry(make)},
-        dims={name: ("batch", None) for name in names},
+        dims=dict.fromkeys(names, ("batch", None)),
         dimensions={"batch": (1, None)},
     )
+
+
+class Shared(nn.Module):
+    """Layers with two branches, one of which reads nothing of the layer before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([Cross() for _ in range(4)])
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x, y)
+        return x

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
 from dynaflow_dsl.diagnostics import DiagnosticError
 from tests.end_to_end import forms
@@ -276,3 +275,91 @@ def test_a_stream_for_each_piece(
     spec = forms.target(forms.Skipping((1, 2)), "x")
     text = LANES.format(into=into, first=first, second=second)
     right(build(spec, text, tmp_path))
+
+
+AFTER = """dfs 1
+
+schedule ordered:
+    stream side
+    stream far
+
+    split batch into {into} as half
+
+    each layer in .layers.*:
+        part up on side = .own
+        part mem on far = .cross
+        part down = rest
+
+        order:
+            {windows}
+"""
+
+
+def windows(*lines: str) -> str:
+    return "\n            ".join(lines)
+
+
+@pytest.mark.parametrize("into", ["2", "[1, 3]"])
+def test_an_order_that_the_data_does_not_need(into: str, tmp_path: Path) -> None:
+    spec = forms.target(forms.Shared(), "x", "y")
+    lines = windows("up", "mem[0] after up[0]", "mem[1]", "down")
+    text = right(build(spec, AFTER.format(into=into, windows=lines), tmp_path))
+    assert "# mem[0] after up[0], as the schedule says" in text
+    # Without it nothing makes far wait for side.
+    plain = windows("up", "mem[0]", "mem[1]", "down")
+    text = right(build(spec, AFTER.format(into=into, windows=plain), tmp_path))
+    assert "as the schedule says" not in text
+
+
+def test_an_order_to_the_iteration_before_and_to_all_pieces(tmp_path: Path) -> None:
+    spec = forms.target(forms.Shared(), "x", "y")
+    lines = windows("mem[0] after prev.up", "mem[1]", "up | mem[2]", "down")
+    text = right(build(spec, AFTER.format(into="3", windows=lines), tmp_path))
+    assert (
+        "far.wait(up_2_done)  # mem[0] after prev.up[2], as the schedule says" in text
+    )
+
+
+def refused(into: str, *lines: str) -> DiagnosticError:
+    spec = forms.target(forms.Shared(), "x", "y")
+    with pytest.raises(DiagnosticError) as caught:
+        build(spec, AFTER.format(into=into, windows=windows(*lines)), Path())
+    return caught.value
+
+
+def test_an_order_against_the_text() -> None:
+    found = refused("2", "mem[0] after up[0]", "up", "mem[1]", "down").diagnostics
+    assert [(d.code, d.message) for d in found] == [
+        ("DFS306", "mem[0] comes after up[0], which is issued later")
+    ]
+    found = refused("2", "up[0] after up[0]", "up[1]", "mem", "down").diagnostics
+    assert [(d.code, d.message) for d in found] == [
+        ("DFS306", "up[0] cannot come after itself")
+    ]
+
+
+def test_an_order_that_a_window_denies() -> None:
+    found = refused("2", "up | mem after up", "down").diagnostics
+    assert {d.code for d in found} == {"DFS302"}
+
+
+def test_an_order_that_is_there_anyway() -> None:
+    (found,) = refused("2", "up", "mem", "down[0] after up[0]", "down[1]").diagnostics
+    assert (found.code, found.message) == (
+        "DFS315",
+        "'after up[0]' has no effect on down[0]",
+    )
+    assert found.primary is not None
+    assert found.primary.text == ("comes after up[0] anyway: it reads what up[0] makes")
+    (found,) = refused("2", "up[0]", "up[1] after up[0]", "mem", "down").diagnostics
+    assert found.primary is not None
+    assert found.primary.text == (
+        "comes after up[0] anyway: both run on one stream, or touch the same memory"
+    )
+    (found,) = refused(
+        "2", "up", "mem[0] after up[0]", "mem[1] after up[0]", "down"
+    ).diagnostics
+    assert found.primary is not None
+    assert found.primary.text == (
+        "comes after up[0] anyway: it follows mem[0], which follows up[0]"
+    )
