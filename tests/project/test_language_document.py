@@ -75,7 +75,6 @@ SHOWN_OTHERWISE = {
     "DFS113": "about a file",
     "DFS115": "about a model",
     "DFS116": "no fault",
-    "DFS306": "needs `after`, which is not in this release",
 }
 
 
