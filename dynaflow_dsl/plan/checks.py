@@ -32,7 +32,7 @@ def issue_order(
             if need.after:
                 found[key] = _after_a_later_one(site, made_at)
             elif _same_window(site, made_at):
-                found[key] = cannot_overlap(site, made_at, need.variable)
+                found[key] = cannot_overlap(site, made_at, need)
             else:
                 found[key] = _issued_before(site, made_at, need)
     return list(found.values())
@@ -91,8 +91,17 @@ def _after_a_later_one(site: Site, made_at: Site) -> Diagnostic:
     )
 
 
-def cannot_overlap(reader: Site, maker: Site, variable: str) -> Diagnostic:
-    """DFS302, when one step of a window reads the other."""
+def cannot_overlap(reader: Site, maker: Site, need: Need) -> Diagnostic:
+    """DFS302, when one step of a window reads the other or comes after it."""
+    variable = need.variable
+    if need.after:
+        return Diagnostic(
+            "DFS302",
+            f"{reader.label} cannot overlap {maker.label}: it comes after it",
+            Label(reader.span, f"after {need.after}, as the schedule says"),
+            (Label(maker.span, "claimed to run at the same time"),),
+            helps=(f"put {reader.label} into a later window, or leave out 'after'",),
+        )
     help_ = f"put {reader.label} into a later window"
     if not reader.previous:
         help_ += ", or 'prev.' before it"
@@ -203,7 +212,7 @@ def overlap_claims(run: Run, needs: Sequence[Sequence[Need]]) -> Iterator[Diagno
             (n for n in needs[later] if run.number.get(n.step) == earlier), None
         )
         if direct is not None:
-            yield cannot_overlap(right, left, direct.variable)
+            yield cannot_overlap(right, left, direct)
         else:
             yield _ordered_by_waits(right, left)
 

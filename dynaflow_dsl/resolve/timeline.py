@@ -19,12 +19,13 @@ class Timeline:
 
     `streams` holds, for each part, the stream of each piece; `split` is None in a
     schedule without one, whose steps carry no index. `repeats` tells whether there is
-    an iteration before.
+    an iteration before, `elsewhere` are the parts of other sections.
     """
 
     streams: Mapping[str, Sequence[str]]
     split: model.Split | None
     repeats: bool
+    elsewhere: Collection[str] = ()
     found: list[Diagnostic] = field(default_factory=list)
 
     @property
@@ -153,9 +154,10 @@ class Timeline:
         """What a reference stands for; nothing after an error."""
         part = reference.name.text
         if part not in self.streams:
-            self.found.append(
-                unknown_name("part", part, reference.name.span, self.streams)
-            )
+            unknown = unknown_name("part", part, reference.name.span, self.streams)
+            if part in self.elsewhere:
+                unknown = _of_another_section(reference.name)
+            self.found.append(unknown)
             return []
         if reference.previous and not self.repeats:
             self.found.append(_nothing_before(reference))
@@ -288,6 +290,15 @@ class Timeline:
         return Diagnostic(
             "DFS305", f"'{word}' is no piece", Label(span, "here"), helps=helps
         )
+
+
+def _of_another_section(name: syntax.Name) -> Diagnostic:
+    return Diagnostic(
+        "DFS102",
+        f"there is no part '{name.text}' here",
+        Label(name.span, "a part of another section"),
+        helps=("name it in the timeline of its own section",),
+    )
 
 
 def _in_one(step: model.Step, name: str) -> Diagnostic:
