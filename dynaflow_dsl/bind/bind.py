@@ -48,7 +48,7 @@ def bind(schedule: Schedule, graph: Graph) -> Result[Binding]:
     modules = index_modules(graph.modules, dependence)
     ownership, paths, found = assign(sections, modules, dependence)
     if not found:
-        release_shared(graph, ownership, dependence)
+        release_shared(sections, graph, ownership, dependence)
         found = place_the_rest(sections, paths, modules, ownership, dependence)
     if found:
         return Result(None, tuple(found))

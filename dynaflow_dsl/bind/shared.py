@@ -7,26 +7,33 @@ before the parts wherever it stands in the model.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dynaflow_dsl.bind.dependence import Dependence, closure
 from dynaflow_dsl.bind.ownership import Ownership
 from dynaflow_dsl.graph.model import Graph, Operation
+from dynaflow_dsl.resolve.model import Section
 
 MODEL_OWN = frozenset({"parameter", "buffer", "constant"})
 
 
-def release_shared(graph: Graph, ownership: Ownership, dependence: Dependence) -> None:
+def release_shared(
+    sections: Sequence[Section],
+    graph: Graph,
+    ownership: Ownership,
+    dependence: Dependence,
+) -> None:
     """Take from the parts what needs no input of the step and is read by several
     iterations, with all that it needs."""
+    home = {part.name: s for s, each in enumerate(sections) for part in each.parts}
     fixed = _fixed(graph, dependence)
-    shared = {
-        number
-        for number, owner in ownership.owner.items()
-        if number in fixed
-        and any(
-            ownership.owner.get(reader, owner) != owner
-            for reader in _readers(number, dependence)
-        )
-    }
+    shared = set()
+    for number in fixed & ownership.owner.keys():
+        readers = (ownership.owner.get(n) for n in _readers(number, dependence))
+        # What is handed from one iteration to the next is read in one of them.
+        places = {(home[o.part], o.iteration) for o in readers if o is not None}
+        if len(places) > 1:
+            shared.add(number)
     for number in shared | closure(shared, dependence.needs):
         ownership.owner.pop(number, None)
         ownership.attached.discard(number)
@@ -49,7 +56,7 @@ def _fixed(graph: Graph, dependence: Dependence) -> set[int]:
             all(_is_fixed(name, own, changed, fixed, dependence) for name in read)
             and all(name not in own for name in operation.writes)
             and fixed.issuperset(dependence.needs[number])
-            and not _is_random(operation)
+            and not _varies(operation)
         ):
             fixed.add(number)
     return fixed
@@ -68,8 +75,15 @@ def _is_fixed(
     return name in own and dependence.values[name].storage not in changed
 
 
-def _is_random(operation: Operation) -> bool:
-    return "random" in operation.tags
+def _varies(operation: Operation) -> bool:
+    """Whether the result differs from step to step by chance, or by the step's size."""
+    sizes = (
+        size
+        for value in operation.results
+        if value is not None
+        for size in value.type.shape
+    )
+    return "random" in operation.tags or any(size.dimensions for size in sizes)
 
 
 def _readers(number: int, dependence: Dependence) -> list[int]:

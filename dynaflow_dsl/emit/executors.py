@@ -152,7 +152,7 @@ class ModuleWriter:
                 table.fields[number],
                 types,
                 _function_doc(part, users, binding),
-                iterations[users[0]].path if iterations else "",
+                iterations[body.example].path if iterations else "",
             )
             self.functions.append(function)
             names.append(function.name)

@@ -11,10 +11,10 @@ LAYER = """
     h%n = add.Tensor(a%i, h%i) @ layers.%i.y
 """
 TABLE = """
-    n0 = arange(4) @ layers.0.x
+    n0:fixed = arange(4) @ layers.0.x
     add_.Tensor(n0, n0) @ layers.0.x
     v0 = ~view(n0) @ layers.0.x
-    table = embedding(w, v0) @ layers.0.x.table
+    table:fixed = embedding(w, v0) @ layers.0.x.table
 """
 PARTS = "a = .x\nb = .y"
 
@@ -51,3 +51,18 @@ def test_what_depends_on_the_step_belongs_to_its_layer() -> None:
 def test_a_parameter_that_is_written_is_not_the_same_in_every_step() -> None:
     text = model(f"add_.Tensor(w, h0) @ layers.0.x\n{TABLE}")
     assert fault(PARTS, graph(text)).code == "DFS205"
+
+
+def test_a_state_that_layers_hand_on_stays_with_them() -> None:
+    """It needs no input of the step, yet each layer has its own."""
+    layer = """
+        a%i = relu(h%i) @ layers.%i.x
+        h%n = mm(a%i, w) @ layers.%i.y
+    """
+    layers = repeat(layer, 3)
+    text = f"input x\nweight w\nh0:fixed = zeros(4)\n{layers}\ny = add.Tensor(h3, x)"
+    binding = checked(PARTS, f"{text}\nreturn y")
+    assert held(binding, "a") == ["a0", "a1", "a2"]
+    assert held(binding, "before") == ["h0"]
+    rows = text.replace("h0:fixed = zeros(4)", "h0 = zeros(4)")
+    assert held(checked(PARTS, f"{rows}\nreturn y"), "b") == ["h1", "h2", "h3"]
