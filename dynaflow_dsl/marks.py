@@ -67,9 +67,10 @@ class Mark:
 
 
 def mark(name: str) -> Mark:
-    """Name the operations that run inside: `with mark("gate"):` or `@mark("gate")`.
+    """Name the operations that run inside, for schedules.
 
-    A schedule selects them with `"mark:gate" in PATH`. Marks may be nested, an
+    It is a context manager, `with mark("gate"):`, and a decorator, `@mark("gate")`. A
+    schedule selects them with `"mark:gate" in PATH`. Marks may be nested, an
     operation then has all of their names, and one name may stand in many places. A mark
     changes nothing of what runs and is looked at by the tracer alone.
 
@@ -78,7 +79,7 @@ def mark(name: str) -> Mark:
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError(
-            f"{name!r} is no name of a mark: it consists of letters, digits, and _ . / -"
+            f"{name!r} is no name of a mark: it has letters, digits and _ . / - only"
         )
     return Mark(name)
 
