@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-import re
-from functools import lru_cache
+from fnmatch import fnmatchcase
 
 
 def matches_name(pattern: str, name: str) -> bool:
     """Whether a whole name matches a pattern; no other character is special."""
-    return _compiled(pattern).fullmatch(name) is not None
+    return fnmatchcase(name, pattern.replace("[", "[[]"))
 
 
 def matches_operator(pattern: str, operator: str) -> bool:
     """Whether an operator, `namespace.name.overload`, matches with or without its
     overload."""
-    expression = _compiled(pattern)
-    if expression.fullmatch(operator):
-        return True
-    return expression.fullmatch(without_overload(operator)) is not None
+    return matches_name(pattern, operator) or matches_name(
+        pattern, without_overload(operator)
+    )
 
 
 def without_overload(operator: str) -> str:
     """`aten.add` of `aten.add.Tensor`."""
     return operator.rpartition(".")[0]
-
-
-@lru_cache(maxsize=1024)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    # A run of stars is one star, which keeps matching from going through all ways to
-    # share a text among them.
-    parts = re.split(r"(\*+|\?)", pattern)
-    special = {"?": "."}
-    text = "".join(
-        ".*" if part.startswith("*") else special.get(part, re.escape(part))
-        for part in parts
-    )
-    return re.compile(text, re.DOTALL)
