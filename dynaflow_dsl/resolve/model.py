@@ -240,7 +240,10 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """`each NAME in PATH`: parts and the timeline of one iteration."""
+    """`each NAME in PATH having PATH`: parts and the timeline of one iteration.
+
+    Iterations are those matches of `path` below which `having` matches something.
+    """
 
     name: str
     path: PathSelector
@@ -249,6 +252,7 @@ class Each:
     timeline: Literal["order", "stagger"]
     timeline_span: Span
     span: Span
+    having: PathSelector | None = None
 
 
 @dataclass(frozen=True, slots=True)
