@@ -24,7 +24,7 @@ from dynaflow_dsl.resolve.model import (
     UnionSelector,
     WeightsSelector,
 )
-from dynaflow_dsl.resolve.selectors import operands
+from dynaflow_dsl.resolve.selectors import operands, references
 
 NOTHING: frozenset[int] = frozenset()
 
@@ -180,9 +180,7 @@ def evaluate(selector: Selector, scope: Scope) -> frozenset[int]:
         case OperationsSelector(operand=operand):
             return evaluate(operand, scope) & selected(selector, modules)
         case PartSelector(name):
-            if name not in scope.parts_here:
-                scope.parts_here[name] = evaluate(scope.parts[name].selector, scope)
-            return scope.parts_here[name]
+            return _part(name, scope)
         case UnionSelector(left, right):
             return evaluate(left, scope) | evaluate(right, scope)
         case DifferenceSelector(left, right):
@@ -194,6 +192,19 @@ def evaluate(selector: Selector, scope: Scope) -> frozenset[int]:
             return scope.rest
         case WeightsSelector():
             return NOTHING
+
+
+def _part(name: str, scope: Scope) -> frozenset[int]:
+    """What a part holds; parts that it names come first, however long the chain is."""
+    held, waiting = scope.parts_here, [name]
+    while waiting:
+        selector = scope.parts[waiting[-1]].selector
+        unknown = [other for other in references(selector) if other not in held]
+        if unknown:
+            waiting += unknown
+        else:
+            held[waiting.pop()] = evaluate(selector, scope)
+    return held[name]
 
 
 def chosen(selector: FirstMatchSelector, scope: Scope) -> Selector | None:

@@ -211,11 +211,11 @@ def check_selectors(parts: Sequence[model.Part]) -> Iterator[Diagnostic]:
     names = [part.name for part in parts]
     reads: dict[str, list[str]] = {}
     for part in parts:
-        reads[part.name] = list(_references(part.selector))
+        reads[part.name] = list(references(part.selector))
         if next(_rests(part.selector), None):
             # `rest` is known only when every other part is.
             reads[part.name] += [name for name in names if name != part.name]
-    cycle = _cycle(names, reads)
+    cycle, order = _cycle_or_order(names, reads)
     if cycle:
         part = next(part for part in parts if part.name == cycle[0])
         chain = " -> ".join([*cycle, cycle[0]])
@@ -228,19 +228,20 @@ def check_selectors(parts: Sequence[model.Part]) -> Iterator[Diagnostic]:
             else (),
         )
         return
-    yield from _check_weights(parts)
-
-
-def _check_weights(parts: Sequence[model.Part]) -> Iterator[Diagnostic]:
-    """Weights are parameters, the rest are operations: no part holds both."""
     selectors = {part.name: part.selector for part in parts}
+    yield from _check_weights({name: selectors[name] for name in order})
+
+
+def _check_weights(parts: Mapping[str, model.Selector]) -> Iterator[Diagnostic]:
+    """Weights are parameters, the rest are operations: no part holds both.
+
+    Parts stand behind those that they name.
+    """
     known: dict[str, bool] = {}
 
     def weights(selector: model.Selector) -> bool:
         match selector:
             case model.PartSelector(name):
-                if name not in known:
-                    known[name] = weights(selectors[name])
                 return known[name]
             case model.WeightsSelector(operand):
                 if weights(operand):
@@ -257,8 +258,8 @@ def _check_weights(parts: Sequence[model.Part]) -> Iterator[Diagnostic]:
         return any(kind for _, kind in inner)
 
     mixed: list[tuple[Span, str]] = []
-    for part in parts:
-        known[part.name] = weights(part.selector)
+    for name, selector in parts.items():
+        known[name] = weights(selector)
     for span, label in dict.fromkeys(mixed):
         yield Diagnostic(
             "DFS108",
@@ -275,11 +276,12 @@ def _rests(selector: model.Selector) -> Iterator[model.RestSelector]:
         yield from _rests(operand)
 
 
-def _references(selector: model.Selector) -> Iterator[str]:
+def references(selector: model.Selector) -> Iterator[str]:
+    """Names of the parts that stand in a selector."""
     if isinstance(selector, model.PartSelector):
         yield selector.name
     for operand in operands(selector):
-        yield from _references(operand)
+        yield from references(operand)
 
 
 def _names_no_module(word: syntax.Name, span: Span) -> Diagnostic:
@@ -301,11 +303,14 @@ def _broken_plugin(error: PluginError, span: Span) -> Diagnostic:
     )
 
 
-def _cycle(
+def _cycle_or_order(
     names: Sequence[str], reads: Mapping[str, Sequence[str]]
-) -> list[str] | None:
-    """The first cycle, beginning at the part that is declared first of those in it."""
-    done: set[str] = set()
+) -> tuple[list[str], list[str]]:
+    """The first cycle, beginning at the part that is declared first of those in it.
+
+    Where there is none, all names come second, each behind those that it reads.
+    """
+    done: dict[str, None] = {}
     for start in names:
         # Depth first without recursion: a stack of names and what is left to visit.
         path: list[str] = []
@@ -315,13 +320,13 @@ def _cycle(
             _, following = stack[-1]
             name = next(following, None)
             if name is None:
-                done.add(path.pop())
+                done[path.pop()] = None
                 stack.pop()
             elif name in path:
                 cycle = path[path.index(name) :]
                 first = min(range(len(cycle)), key=lambda i: names.index(cycle[i]))
-                return cycle[first:] + cycle[:first]
+                return cycle[first:] + cycle[:first], []
             elif name not in done:
                 path.append(name)
                 stack.append((name, iter(reads[name])))
-    return None
+    return [], list(done)
