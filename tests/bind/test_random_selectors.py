@@ -28,7 +28,7 @@ OPERATORS = {
     "_c10d_functional.all_reduce.default": {"all_reduce", "collective"},
     "_c10d_functional.broadcast.default": {"broadcast", "collective"},
 }
-KINDS = ["matmul", "activation", "all_reduce", "broadcast", "collective", "norm"]
+KINDS = ["all_reduce", "broadcast", "collective", "matmul", "activation", "norm"]
 MARKS = ["gate", "up"]
 FUNCTIONS = ["m.f", "m.g", "n.f"]
 
@@ -62,7 +62,7 @@ class Choice:
 def programs(draw: st.DrawFn) -> tuple[Drawn, ...]:
     places = [place.replace("%i", str(i)) for i in range(LAYERS) for place in PLACES]
     operations: list[Drawn] = []
-    for number in range(draw(st.integers(1, 14))):
+    for number in range(draw(st.integers(4, 14))):
         module = draw(st.sampled_from([*places, *OUTSIDE]))
         operator = draw(st.sampled_from(list(OPERATORS)))
         marks = draw(st.sets(st.sampled_from(MARKS)))
@@ -86,9 +86,8 @@ def text_of(operations: tuple[Drawn, ...]) -> str:
     for operation in operations:
         start = operation.name.replace("w", "o")
         operand = start if operation.name.startswith("w") else "x"
-        line = (
-            f"{operation.name} = {'~' * operation.view}{operation.operator}({operand})"
-        )
+        call = f"{'~' * operation.view}{operation.operator}({operand})"
+        line = f"{operation.name} = {call}"
         line += f" @ {operation.module}" if operation.module else ""
         if operation.marks:
             line += f" marked {','.join(sorted(operation.marks))}"
@@ -120,9 +119,13 @@ def _path(anchor: str, tail: str) -> Choice:
 
 PATHS = st.builds(
     _path,
-    st.sampled_from(["", "prev", "next", "root"]),
-    st.sampled_from(["", "a", "b", "a.x", "b.x", "*", "a.*", "gone", "layers.1"]),
+    # Often what holds much.
+    st.sampled_from(["", "", "", "root", "root", "prev", "next"]),
+    st.sampled_from(["", "", "a", "b", "a.x", "b.x", "*", "a.*", "gone", "layers.1"]),
 )
+
+
+HERE = st.builds(_path, st.just(""), st.sampled_from(["", "a", "a.x", "*", "a.*"]))
 
 
 def _some(word: str, test: Callable[[Drawn], bool], operand: Choice) -> Choice:
@@ -196,6 +199,7 @@ def choices(operations: tuple[Drawn, ...]) -> st.SearchStrategy[Choice]:
     def wider(inner: st.SearchStrategy[Choice]) -> st.SearchStrategy[Choice]:
         return st.one_of(
             st.builds(_kind, st.sampled_from(KINDS), inner),
+            st.builds(_kind, st.sampled_from(KINDS), PATHS),
             st.builds(_operator, st.sampled_from(["aten.mm", "aten.add"]), inner),
             st.builds(_star, st.sampled_from(["all_reduce", "aten", "wait"]), inner),
             st.builds(_mark, st.sampled_from(MARKS), inner),
@@ -204,10 +208,11 @@ def choices(operations: tuple[Drawn, ...]) -> st.SearchStrategy[Choice]:
             st.builds(_own, inner),
             st.builds(_add, inner, inner),
             st.builds(_take, inner, inner),
+            st.builds(_own, st.builds(_take, HERE, HERE)),
             st.builds(either, inner, inner),
         )
 
-    return st.recursive(PATHS, wider, max_leaves=6)
+    return st.recursive(PATHS, wider, max_leaves=4)
 
 
 PROGRAMS_AND_CHOICES = programs().flatmap(
