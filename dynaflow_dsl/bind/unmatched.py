@@ -117,7 +117,7 @@ def _empty_operations(
         f"{_said(selector)} in {where}",
         Label(selector.span, "matches nothing"),
         notes=notes,
-        helps=_near_names(selector, scopes),
+        helps=_near_names(selector, scopes, known=bool(notes)),
     )
 
 
@@ -135,9 +135,12 @@ def _said(selector: OperationsSelector) -> str:
 
 
 def _near_names(
-    selector: OperationsSelector, scopes: Sequence[Scope]
+    selector: OperationsSelector, scopes: Sequence[Scope], *, known: bool
 ) -> tuple[str, ...]:
-    """Names like the one that was looked for, else those that are there."""
+    """Names like the one that was looked for, else those that are there.
+
+    `known` says that it exists as it is, though not there.
+    """
     modules = scopes[0].modules
     among = frozenset[int]().union(
         *(evaluate(selector.operand, scope) for scope in scopes)
@@ -155,7 +158,7 @@ def _near_names(
         shown = name if prefix else without_overload(name)
         count[shown] += len(numbers & among)
     there = [name for name, times in count.most_common() if times]
-    if selector.by != "kind":
+    if selector.by != "kind" and not known:
         near = _alike(selector.name, there) or _alike(selector.name, list(count))
         if near:
             quoted = [f'"{prefix}{name}"' for name in near]
@@ -174,10 +177,12 @@ def _near_names(
 
 
 def _alike(wanted: str, names: Sequence[str]) -> list[str]:
-    """Names that end alike, else names that are alike as a whole."""
-    last = wanted.rpartition(".")[2]
-    ends = [name for name in names if name.rpartition(".")[2] == last]
-    return ends[:SHOWN] or get_close_matches(wanted, names, n=SHOWN, cutoff=0.6)
+    """Names that end alike: `namespace` and `package.module` say little."""
+    ends: dict[str, list[str]] = {}
+    for name in names:
+        ends.setdefault(name.rpartition(".")[2], []).append(name)
+    near = get_close_matches(wanted.rpartition(".")[2], ends, n=SHOWN, cutoff=0.7)
+    return [name for end in near for name in ends[end]][:SHOWN]
 
 
 def _matches(selector: OperationsSelector, operation: Operation) -> bool:

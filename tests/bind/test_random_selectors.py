@@ -1,7 +1,7 @@
 """Random selectors over random graphs, against an evaluator that knows sets only.
 
-The judge works on what was drawn, before anything was parsed or indexed: it asks of each
-operation by itself whether a selector names it, and shares no code with the compiler.
+The judge works on what was drawn, before anything was parsed or indexed: it asks of
+each operation by itself whether a selector names it, and shares no code with bind.
 """
 
 from __future__ import annotations
