@@ -270,6 +270,24 @@ def _named(
             yield from numbers
 
 
+def claims(selector: Selector, scope: Scope) -> dict[int, Selector]:
+    """Each operation that a selector names in this iteration, with the term that does.
+
+    Terms are what `+`, `-` and `or` stand between; the first counts.
+    """
+    match selector:
+        case UnionSelector(left, right):
+            return {**claims(right, scope), **claims(left, scope)}
+        case DifferenceSelector(left, right):
+            taken = evaluate(right, scope)
+            mine = claims(left, scope)
+            return {n: term for n, term in mine.items() if n not in taken}
+        case FirstMatchSelector():
+            choice = chosen(selector, scope)
+            return {} if choice is None else claims(choice, scope)
+    return dict.fromkeys(evaluate(selector, scope), selector)
+
+
 def modules_of(selector: PathSelector, scope: Scope) -> tuple[str, ...]:
     """Modules that a path selects in this iteration; none past the first or last."""
     base = base_of(selector, scope)
