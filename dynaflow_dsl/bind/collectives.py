@@ -13,6 +13,7 @@ from dynaflow_dsl.operations.aliases import WAITS
 from dynaflow_dsl.operations.names import without_overload
 
 _COPY = "aten.copy_"
+_WAITS = frozenset(WAITS)
 
 
 def completions(dependence: Dependence) -> Mapping[int, frozenset[int]]:
@@ -21,7 +22,7 @@ def completions(dependence: Dependence) -> Mapping[int, frozenset[int]]:
     last_write: dict[int, int] = {}
     for number, operation in enumerate(dependence.operations):
         name = without_overload(operation.operator)
-        if name in WAITS:
+        if name in _WAITS:
             start = _waited_for(number, dependence, last_write)
             if start is not None:
                 belongs[number] = belongs.get(start, start)

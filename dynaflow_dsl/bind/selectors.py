@@ -86,6 +86,8 @@ def index_modules(paths: Sequence[str], dependence: Dependence) -> Modules:
     operators: dict[str, set[int]] = {}
     marks: dict[str, set[int]] = {}
     functions: dict[str, set[int]] = {}
+    # Operations of all layers run in the same few stacks of functions.
+    stacks: dict[tuple[str, ...], list[int]] = {}
     for number, operation in enumerate(dependence.operations):
         if operation.view:
             continue
@@ -95,8 +97,10 @@ def index_modules(paths: Sequence[str], dependence: Dependence) -> Modules:
         operators.setdefault(operation.operator, set()).add(number)
         for mark in operation.marks:
             marks.setdefault(mark, set()).add(number)
-        for function in operation.functions:
-            functions.setdefault(function, set()).add(number)
+        stacks.setdefault(operation.functions, []).append(number)
+    for stack, numbers in stacks.items():
+        for function in stack:
+            functions.setdefault(function, set()).update(numbers)
     known = tuple(dict.fromkeys((*paths, *below)))
     return Modules(
         known,

@@ -351,7 +351,7 @@ def _operation(data: object, scope: _Scope) -> Operation:
         module=fields["module"],
         source=None if source is None else scope.line(source),
         functions=() if functions is None else scope.functions[functions],
-        marks=_names("marks", fields.get("marks", [])),
+        marks=_names("marks", fields["marks"]) if "marks" in fields else (),
     )
     _check_memory(operation, scope)
     return operation

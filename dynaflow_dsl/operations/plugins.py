@@ -13,7 +13,6 @@ cheap: `dfsc check` does it as well.
 from __future__ import annotations
 
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -24,11 +23,10 @@ GROUP = "dynaflow_dsl.operations"
 class PluginError(Exception):
     """A plug-in that cannot be imported: its name, its place and why."""
 
-    def __init__(self, plugin: EntryPoint, reason: BaseException) -> None:
+    def __init__(self, name: str, place: str, reason: BaseException) -> None:
         super().__init__(f"{type(reason).__name__}: {reason}")
-        self.name = plugin.name
-        self.place = plugin.value
-        self.reason = reason
+        self.name = name
+        self.place = place
 
 
 def registered(kind: type[T]) -> tuple[T, ...]:
@@ -41,11 +39,14 @@ def registered(kind: type[T]) -> tuple[T, ...]:
 
 @cache
 def _values() -> tuple[object, ...]:
+    # Here, since it is slow to import and most schedules ask for no plug-in.
+    from importlib.metadata import entry_points
+
     found: list[object] = []
     for plugin in sorted(entry_points(group=GROUP), key=lambda item: item.name):
         try:
             value = plugin.load()
         except (Exception, SystemExit) as error:
-            raise PluginError(plugin, error) from error
+            raise PluginError(plugin.name, plugin.value, error) from error
         found += value if isinstance(value, tuple) else (value,)
     return tuple(found)

@@ -45,7 +45,7 @@ def messages(case: re.Match[str]) -> tuple[Diagnostic, ...]:
     plugin = EntryPoint(name, place, plugins.GROUP)
     plugins._values.cache_clear()
     try:
-        with patch.object(plugins, "entry_points", lambda group: [plugin]):
+        with patch("importlib.metadata.entry_points", lambda group: [plugin]):
             return answer(case)
     finally:
         plugins._values.cache_clear()
