@@ -332,5 +332,5 @@ def _partly(selector: Selector, scopes: Sequence[Scope]) -> Iterator[str]:
 
 
 def _text(selector: Selector) -> str:
-    """A selector as it is written, on one line."""
-    return " ".join(selector.span.text.split())
+    """A selector as it is written."""
+    return selector.span.phrase

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, assert_never
 
@@ -17,6 +18,7 @@ REST = "rest"
 OWN = "own"
 WEIGHTS = "weights"
 
+_NAMES = re.compile(r"[\w.*?/-]+")
 _EXAMPLES = {"mark": '"mark:gate"', "function": '"function:package.module.name"'}
 
 
@@ -131,11 +133,21 @@ def _pattern(
                 "DFS102",
                 f"operations are not selected by '{prefix}:'",
                 Label(span, "unknown"),
-                helps=suggestions(prefix, _EXAMPLES),
+                helps=suggestions(f"{prefix}:", [f"{each}:" for each in _EXAMPLES]),
             )
         )
         return None
     pattern = name if colon else prefix
+    if pattern and not _NAMES.fullmatch(pattern):
+        found.append(
+            Diagnostic(
+                "DFS108",
+                "this must be a name or a pattern for names",
+                Label(span, "no name has all of these characters"),
+                helps=("use letters, digits and _ . / -, with * and ? for others",),
+            )
+        )
+        return None
     if not pattern.strip("*"):
         example = _EXAMPLES[prefix] if colon else '"*dispatch*" or "aten.mm"'
         what = "names no operator" if not colon else f"names no {prefix}"

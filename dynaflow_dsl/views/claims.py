@@ -34,7 +34,7 @@ def claimed(binding: Binding) -> Claimed:
         rest = numbers - modules.at.get(paths[iteration], frozenset())
         scope = Scope(modules, paths, iteration, parts, frozenset(rest))
         return {
-            dependence.operations[number].name: " ".join(term.span.text.split())
+            dependence.operations[number].name: term.span.phrase
             for number, term in claims(parts[part.name].selector, scope).items()
             if number in numbers
         }

@@ -89,7 +89,7 @@ def _inside(
 
 def _in_order(terms: Iterable[str], selector: Selector) -> list[str]:
     """Terms that named something, as they stand in the selector."""
-    text = " ".join(selector.span.text.split())
+    text = selector.span.phrase
     return sorted(set(terms), key=lambda term: (text.find(term), term))
 
 

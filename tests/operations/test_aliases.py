@@ -37,6 +37,9 @@ def kinds_of(operator: str) -> set[str]:
     }
 
 
+@pytest.mark.skipif(
+    torch.__version__ < "2.13", reason="some spellings are newer than this torch"
+)
 @pytest.mark.parametrize("kind", aliases())
 def test_every_spelling_is_an_operator_of_torch(kind: str) -> None:
     for pattern in (*aliases()[kind], *WAITS):
