@@ -20,10 +20,20 @@ def claimed(binding: Binding) -> Claimed:
     """
     dependence = analyse(binding.graph)
     modules = index_modules(binding.graph.modules, dependence)
-    parts = {part.name: part for part in binding.schedule.each.parts}
-    paths = tuple(iteration.path for iteration in binding.iterations)
+    # Of each part: those of its section, and the section's iterations.
+    around = {
+        part.name: (
+            {other.name: other for other in section.parts},
+            tuple(iteration.path for iteration in bound.iterations),
+        )
+        for section, bound in zip(
+            binding.schedule.sections, binding.sections, strict=True
+        )
+        for part in section.parts
+    }
 
     def of(part: BoundPart, iteration: int) -> Mapping[str, str]:
+        parts, paths = around[part.name]
         numbers = {
             dependence.number[name]
             for name in part.instances[iteration].operations

@@ -6,9 +6,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 
-from dynaflow_dsl.bind.model import AFTER, BEFORE, Binding, BoundPart
+from dynaflow_dsl.bind.model import (
+    AFTER,
+    BEFORE,
+    GAP,
+    Binding,
+    BoundPart,
+    BoundSection,
+    Gaps,
+)
 from dynaflow_dsl.graph.model import Operation
-from dynaflow_dsl.resolve.model import FirstMatchSelector, Selector
+from dynaflow_dsl.resolve.model import FirstMatchSelector, Part, Selector
 from dynaflow_dsl.resolve.selectors import operands
 from dynaflow_dsl.views.claims import Claimed, claimed
 
@@ -16,7 +24,7 @@ ATTACHED = "+"
 
 
 def parts(binding: Binding) -> str:
-    """List `before`, each part and `after` with their operations.
+    """List `before`, each part, the gaps and `after` with their operations.
 
     Operations are grouped by module, relative to the module that the `each` matched. A
     number says which term of the selector named an operation, where several could; a
@@ -25,21 +33,24 @@ def parts(binding: Binding) -> str:
     a newline.
     """
     claims = claimed(binding)
-    streams = {part.name: part.streams for part in binding.schedule.each.parts}
+    declared = {part.name: part for part in binding.schedule.parts}
     sections: list[str] = []
     if binding.before is not None:
         sections.append(_outside(BEFORE, binding.before))
-    for part in binding.parts:
-        sections += _inside(binding, part, streams[part.name], claims)
+    for number, section in enumerate(binding.sections):
+        if binding.gaps is not None:
+            sections += _between(binding.gaps, number, section)
+        for part in section.parts:
+            sections += _inside(section, part, declared[part.name], claims)
     if binding.after is not None:
         sections.append(_outside(AFTER, binding.after))
-    marked = any(part.attached for part in binding.parts)
-    if marked:
-        scope = binding.schedule.each.name
-        sections.append(
-            f"{ATTACHED} attached: an operation of the {scope} itself, "
-            "in the part that reads it first"
-        )
+    for section in binding.sections:
+        if any(part.attached for part in section.parts):
+            owner = section.word or "model"
+            sections.append(
+                f"{ATTACHED} attached: an operation of the {owner} itself, "
+                "in the part that reads it first"
+            )
     return "\n\n".join(sections) + "\n"
 
 
@@ -60,23 +71,36 @@ def _outside(name: str, part: BoundPart) -> str:
     return "\n".join([title, *_listing(operations, "", {})])
 
 
+def _between(gaps: Gaps, number: int, section: BoundSection) -> Iterator[str]:
+    """The gaps of a section, program by program."""
+    for index, body in enumerate(gaps.part.bodies):
+        before = [
+            place.iteration
+            for place, instance in zip(gaps.places, gaps.part.instances, strict=True)
+            if place.section == number and instance.body == index
+        ]
+        if before:
+            where = f"before {section.word} {numbers(before)}".rstrip()
+            if not section.word:
+                where = "before the parts outside 'each'"
+            title = f"{GAP}: {where}, on main, {_count(body.operations)}"
+            yield "\n".join([title, *_listing(body.operations, "", {})])
+
+
 def _inside(
-    binding: Binding, part: BoundPart, streams: tuple[str, ...], claims: Claimed
+    section: BoundSection, part: BoundPart, declared: Part, claims: Claimed
 ) -> Iterator[str]:
-    scope = binding.schedule.each.name
-    declared = next(p for p in binding.schedule.each.parts if p.name == part.name)
-    has_choice = _has_choice(declared.selector)
-    on = ", ".join(dict.fromkeys(streams))
+    on = ", ".join(dict.fromkeys(declared.streams))
     for index, body in enumerate(part.bodies):
         members = [n for n, item in enumerate(part.instances) if item.body == index]
-        title = f"{part.name}: {scope} {numbers(members)}, on {on}, "
-        title += _count(body.operations)
-        path = binding.iterations[members[0]].path
+        where = f"{section.word} {numbers(members)}" if section.word else "once"
+        title = f"{part.name}: {where}, on {on}, {_count(body.operations)}"
+        path = section.iterations[members[0]].path
         terms = claims(part, members[0])
         ordered = _in_order(terms.values(), declared.selector)
         marks = dict.fromkeys(part.attached, ATTACHED)
         legend = []
-        if len(ordered) > 1 or has_choice:
+        if len(ordered) > 1 or _has_choice(declared.selector):
             numbered = {term: str(n) for n, term in enumerate(ordered, 1)}
             marks |= {name: numbered[term] for name, term in terms.items()}
             count = Counter(terms.values())

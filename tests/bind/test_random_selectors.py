@@ -227,7 +227,7 @@ def test_a_selector_names_what_sets_say(
 ) -> None:
     operations, choice = drawn
     made = graph(text_of(operations), modules=["layers.0", "layers.1", "layers.2"])
-    (part,) = schedule(f"p = {choice.text}").each.parts
+    (part,) = schedule(f"p = {choice.text}").parts
     modules = index_modules(made.modules, analyse(made))
     layers = tuple(f"layers.{i}" for i in range(LAYERS))
     for index in range(LAYERS):

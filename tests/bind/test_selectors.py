@@ -67,7 +67,7 @@ def test_many_any_depths_do_not_take_exponential_time() -> None:
 
 def names_of(selector: str, index: int, model: Graph = MODEL, count: int = 3) -> str:
     """The operations that a selector names in one of the iterations."""
-    parts = schedule(f"a = {selector}\nmlp = .mlp").each.parts
+    parts = schedule(f"a = {selector}\nmlp = .mlp").parts
     scope = Scope(
         index_modules(model.modules, analyse(model)),
         tuple(f"layers.{i}" for i in range(count)),
