@@ -236,6 +236,16 @@ def test_what_having_leaves_out_runs_before_and_after() -> None:
     assert held(binding, "after") == ["a2 a3"]
 
 
+def test_what_having_leaves_out_in_the_middle_is_a_gap() -> None:
+    text = MIXED.replace("layers.1.dense", "layers.1.experts.up")
+    model = graph(text.replace("layers.2.experts.up", "layers.2.dense"))
+    binding = bound("a = .", model, each=".layers.* having .experts")
+    assert held(binding, "before") == ["a0"]
+    assert held(binding, "a") == ["a1", "a3"]
+    assert binding.gaps is not None
+    assert [i.operations for i in binding.gaps.part.instances] == [("a2",)]
+
+
 @pytest.mark.parametrize(
     ("having", "message", "helps"),
     [

@@ -103,7 +103,7 @@ schedule marks:
 def test_marks_functions_and_having(tmp_path: Path) -> None:
     built = made(MARKS, tmp_path)
     (binding,) = built.compiled.bindings
-    assert [item.path for item in binding.iterations] == [
+    assert [item.path for item in binding.sections[0].iterations] == [
         "layers.1",
         "layers.2",
         "layers.3",
