@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from dynaflow_dsl.bind.convexity import program_order
 from dynaflow_dsl.bind.dependence import Dependence, analyse
@@ -28,8 +29,9 @@ from dynaflow_dsl.bind.ownership import (
 from dynaflow_dsl.bind.programs import Mismatch
 from dynaflow_dsl.bind.remainder import place_the_rest
 from dynaflow_dsl.bind.rows import split_axes
-from dynaflow_dsl.bind.selectors import index_modules
+from dynaflow_dsl.bind.selectors import Modules, Scope, index_modules
 from dynaflow_dsl.bind.shared import release_shared
+from dynaflow_dsl.bind.unmatched import partly_matched
 from dynaflow_dsl.bind.variables import number_variables
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Result
 from dynaflow_dsl.graph.model import Graph
@@ -52,7 +54,7 @@ def bind(schedule: Schedule, graph: Graph) -> Result[Binding]:
         found = place_the_rest(sections, paths, modules, ownership, dependence)
     if found:
         return Result(None, tuple(found))
-    missing = list(_missing(sections, paths, ownership))
+    missing = list(_missing(sections, paths, ownership, modules))
     if missing:
         return Result(None, tuple(missing))
     orders, fault = program_order(sections, paths, ownership, dependence)
@@ -131,11 +133,13 @@ def _differ(
 
 
 def _missing(
-    sections: Sequence[Section], paths: Paths, ownership: Ownership
+    sections: Sequence[Section], paths: Paths, ownership: Ownership, modules: Modules
 ) -> Iterator[Diagnostic]:
     """Every part holds something in every iteration."""
     held = set(ownership.owner.values())
     for section, mine in zip(sections, paths, strict=True):
+        parts = {part.name: part for part in section.parts}
+        scopes = [Scope(modules, mine, index, parts) for index in range(len(mine))]
         for part in section.parts:
             have = [i for i in range(len(mine)) if (part.name, i) in held]
             if len(have) == len(mine):
@@ -151,7 +155,8 @@ def _missing(
             else:
                 where = (mine[lacking], mine[have[0]])
                 reason = "the first has no such operations"
-                yield layers_differ(section, part, reason, where)
+                found = layers_differ(section, part, reason, where)
+                yield replace(found, notes=partly_matched(part, scopes))
 
 
 def _foreign_writes(

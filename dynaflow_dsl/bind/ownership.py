@@ -12,7 +12,6 @@ from typing import NamedTuple, TypeAlias
 
 from dynaflow_dsl.bind.dependence import Dependence
 from dynaflow_dsl.bind.faults import (
-    empty_selector,
     no_iterations,
     shared_operation,
 )
@@ -22,12 +21,11 @@ from dynaflow_dsl.bind.selectors import (
     Scope,
     contains_rest,
     evaluate,
-    leaves,
     match_modules,
-    modules_of,
 )
+from dynaflow_dsl.bind.unmatched import no_iteration_having, without_operations
 from dynaflow_dsl.diagnostics import Diagnostic
-from dynaflow_dsl.resolve.model import OwnSelector, Part, Section
+from dynaflow_dsl.resolve.model import Part, Section
 
 
 class Owner(NamedTuple):
@@ -66,8 +64,16 @@ def iteration_paths(
 
     if section.each is None:
         return ("",)
+    having = section.each.having
+
+    def chosen(path: str) -> bool:
+        if having is None:
+            return path in modules.below
+        wanted = match_modules(modules, path, having.pattern)
+        return any(found in modules.below for found in wanted)
+
     found = match_modules(modules, "", section.each.path.pattern)
-    return tuple(sorted((p for p in found if p in modules.below), key=first_operation))
+    return tuple(sorted(filter(chosen, found), key=first_operation))
 
 
 def assign(
@@ -85,7 +91,9 @@ def assign(
     if found:
         return result, paths, found
     for section, mine in zip(sections, paths, strict=True):
-        found += _empty_selectors(section.parts, mine, modules)
+        named = {part.name: part for part in section.parts}
+        here = [Scope(modules, mine, index, named) for index in range(len(mine))]
+        found += without_operations(section.parts, here)
     if found:
         return result, paths, found
     parts = {part.name: part for section in sections for part in section.parts}
@@ -111,22 +119,13 @@ def assign(
 
 
 def _no_iterations(section: Section, modules: Modules) -> Diagnostic:
-    assert section.each is not None
-    matched = bool(match_modules(modules, "", section.each.path.pattern))
-    return no_iterations(section.each, modules, matched=matched)
-
-
-def _empty_selectors(
-    parts: Sequence[Part], paths: tuple[str, ...], modules: Modules
-) -> Iterator[Diagnostic]:
-    scopes = [Scope(modules, paths, i, {}) for i in range(len(paths))]
-    for part in parts:
-        for leaf in leaves(part.selector):
-            if any(evaluate(leaf, scope) for scope in scopes):
-                continue
-            path = leaf.operand if isinstance(leaf, OwnSelector) else leaf
-            matched = any(modules_of(path, scope) for scope in scopes)
-            yield empty_selector(leaf, path, scopes, modules, matched=matched)
+    each = section.each
+    assert each is not None
+    matched = match_modules(modules, "", each.path.pattern)
+    running = [path for path in matched if path in modules.below]
+    if running and each.having is not None:
+        return no_iteration_having(each, each.having, running, modules)
+    return no_iterations(each, modules, matched=bool(matched))
 
 
 def _with_rest(scope: Scope, result: Ownership) -> Scope:

@@ -242,9 +242,9 @@ def _function_doc(part: BoundPart, users: Sequence[int], binding: Binding) -> st
     )
     where = _where(users, section, binding)
     selector = next(
-        p.selector.span.text for p in binding.schedule.parts if p.name == part.name
+        p.selector.span for p in binding.schedule.parts if p.name == part.name
     )
-    return f"{part.name}{where and f', {where}'}: {' '.join(selector.split())}"
+    return f"{part.name}{where and f', {where}'}: {selector.phrase}"
 
 
 def _where(users: Sequence[int], section: int, binding: Binding) -> str:

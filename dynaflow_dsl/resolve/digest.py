@@ -59,8 +59,9 @@ def _schedule(schedule: model.Schedule) -> list[object]:
 
 def _section(section: model.Section) -> list[object]:
     each = section.each
+    having = [_selector(each.having)] if each is not None and each.having else []
     return [
-        [each.name, _selector(each.path)] if each is not None else None,
+        [each.name, _selector(each.path), *having] if each is not None else None,
         [[part.name, part.streams, _selector(part.selector)] for part in section.parts],
         [
             [[run.stream, list(map(_step, run.steps))] for run in window.runs]
@@ -99,9 +100,15 @@ def _selector(selector: model.Selector) -> list[object]:
             return ["part", name]
         case model.OwnSelector(operand):
             return ["own", _selector(operand)]
+        case model.OperationsSelector(by, name, _, operand):
+            return ["in", by, name, _selector(operand)]
+        case model.WeightsSelector(operand):
+            return ["weights", _selector(operand)]
         case model.RestSelector():
             return ["rest"]
         case model.UnionSelector(left, right):
             return ["+", _selector(left), _selector(right)]
         case model.DifferenceSelector(left, right):
             return ["-", _selector(left), _selector(right)]
+        case model.FirstMatchSelector(choices):
+            return ["or", *map(_selector, choices)]

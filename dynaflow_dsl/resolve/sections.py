@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.resolve import model
-from dynaflow_dsl.resolve.findings import Names, given_twice, not_yet, unknown_name
+from dynaflow_dsl.resolve.findings import Names, given_twice, unknown_name
 from dynaflow_dsl.resolve.groups import Groups, check_part
 from dynaflow_dsl.resolve.selectors import (
     check_selectors,
+    resolve_having,
     resolve_path,
     resolve_selector,
 )
@@ -100,11 +101,12 @@ class SectionResolver:
     def resolve(self, content: Content) -> model.Section | None:
         """The section, or None when its parts or its timeline could not be read."""
         each = content.each
+        having = None
         if each is not None:
             if each.path.anchor in ("prev", "next"):
                 self.found.append(_misplaced_anchor(each.path))
             if each.having is not None:
-                self.found.append(not_yet("'having'", each.having.span))
+                having = resolve_having(each.having, self.found)
         self._check_timelines(content)
         pieces = len(self.split.weights) if self.split else 1
         names = [part.name.text for part in content.parts]
@@ -135,7 +137,7 @@ class SectionResolver:
             self.found += check_complete(sound, windows, timeline, written.span)
         self.found += timeline.found
         return model.Section(
-            model.Each(each.name.text, resolve_path(each.path), each.span)
+            model.Each(each.name.text, resolve_path(each.path), each.span, having)
             if each is not None
             else None,
             tuple(sound),

@@ -40,7 +40,9 @@ def scope_text(section: Section) -> str:
     """For which modules a section runs, as the file says it."""
     if section.each is None:
         return "the whole model"
-    return f"each {section.each.name} in {section.each.path.span.text}"
+    having = section.each.having
+    limit = f" having {having.span.text}" if having is not None else ""
+    return f"each {section.each.name} in {section.each.path.span.text}{limit}"
 
 
 def run_text(schedule: Schedule, run: Run) -> str:

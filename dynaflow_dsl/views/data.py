@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from dynaflow_dsl.bind.model import Binding, BoundPart
 from dynaflow_dsl.graph.model import Operation
 from dynaflow_dsl.resolve.model import Run, Schedule
 from dynaflow_dsl.views.blocks import blocks
+from dynaflow_dsl.views.claims import Claimed, claimed
 from dynaflow_dsl.views.windows import Counts
 
 
@@ -37,6 +40,8 @@ def schedule_data(schedule: Schedule, iterations: Counts | None) -> dict[str, ob
 
 def parts_data(binding: Binding) -> dict[str, object]:
     """Every part with its programs and the iterations that run each."""
+    claims = claimed(binding)
+    named = {part.name for part in binding.parts}
     return {
         "schedule": binding.schedule.name,
         "entry": binding.graph.entry,
@@ -52,7 +57,10 @@ def parts_data(binding: Binding) -> dict[str, object]:
             {"section": place.section, "iteration": place.iteration}
             for place in (binding.gaps.places if binding.gaps is not None else ())
         ],
-        "parts": [_part(part) for part in binding.everything],
+        "parts": [
+            _part(part, claims if part.name in named else None)
+            for part in binding.everything
+        ],
     }
 
 
@@ -72,18 +80,20 @@ def _run(run: Run) -> dict[str, object]:
     return {"stream": run.stream, "steps": steps}
 
 
-def _part(part: BoundPart) -> dict[str, object]:
-    return {
-        "part": part.name,
-        "instances": [instance.body for instance in part.instances],
-        "bodies": [
-            [_operation(operation, part.attached) for operation in body.operations]
-            for body in part.bodies
-        ],
-    }
+def _part(part: BoundPart, claims: Claimed | None) -> dict[str, object]:
+    used = [instance.body for instance in part.instances]
+    bodies = []
+    for number, body in enumerate(part.bodies):
+        terms = claims(part, used.index(number)) if claims is not None else {}
+        bodies.append(
+            [_operation(item, part.attached, terms) for item in body.operations]
+        )
+    return {"part": part.name, "instances": used, "bodies": bodies}
 
 
-def _operation(operation: Operation, attached: frozenset[str]) -> dict[str, object]:
+def _operation(
+    operation: Operation, attached: frozenset[str], terms: Mapping[str, str]
+) -> dict[str, object]:
     source = operation.source
     return {
         "name": operation.name,
@@ -92,4 +102,6 @@ def _operation(operation: Operation, attached: frozenset[str]) -> dict[str, obje
         "source": None if source is None else str(source),
         "view": operation.view,
         "attached": operation.name in attached,
+        "selector": terms.get(operation.name),
+        "marks": list(operation.marks),
     }
