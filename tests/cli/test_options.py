@@ -8,6 +8,7 @@ from dynaflow_dsl.cli.options import (
     read_scalar,
     write_arguments,
 )
+from dynaflow_dsl.diagnostics import DiagnosticError
 from dynaflow_dsl.resolve.model import ModelReference, Scalar, ScheduleFile
 from dynaflow_dsl.source import Source, Span
 
@@ -60,7 +61,7 @@ def test_another_target_takes_no_argument_of_the_file() -> None:
 
 
 def test_no_target_at_all() -> None:
-    with pytest.raises(click.UsageError, match=r"a\.dfs names no model"):
+    with pytest.raises(DiagnosticError, match=r"DFS110: a\.dfs names no model"):
         choose_model(ScheduleFile(None, (), ""), "a.dfs", None, {"layers": 2})
 
 

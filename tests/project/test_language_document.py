@@ -75,6 +75,7 @@ SHOWN_OTHERWISE = {
     "DFS113": "about a file",
     "DFS115": "about a model",
     "DFS116": "no fault",
+    "DFS130": "about another file",
     "DFS306": "needs `after`, which is not in this release",
 }
 
