@@ -1,7 +1,7 @@
 """Markdown that is a test: files, commands, and what the commands print.
 
-Each heading of the second level begins in an empty folder. A block of ```` ```dfs NAME ````
-(or any other language) writes a file, and a block of ```` ```console ```` holds commands
+Each heading of the second level begins in an empty folder. A block of code that has a
+name behind its language is a file of that name, and a block of `console` holds commands
 after `$`, each followed by all that it prints; a last line `exit N` is the exit code,
 unless it is 0. `dfsc` is run inside this process, everything else by a shell.
 

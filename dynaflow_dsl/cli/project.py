@@ -207,17 +207,20 @@ class _Reader:
         """Parameters in the words of a command line, as `-P` takes them."""
         kept = {}
         for name, value in self._pairs(table, "parameters", place):
-            items = value if isinstance(value, list) else [value]
-            if not items or not all(
-                isinstance(item, bool | int | float | str) for item in items
-            ):
+            listed = value if isinstance(value, list) else [value]
+            words = [
+                write_scalar(item)
+                for item in listed
+                if isinstance(item, bool | int | float | str)
+            ]
+            if not words or len(words) < len(listed):
                 wanted = "a number, a text, true, false or a list of them"
                 here = (*place, "parameters", name)
                 self._wrong(here, f"'{name}' must be {wanted}")
             elif isinstance(value, list):
-                kept[name] = f"[{', '.join(map(write_scalar, items))}]"
+                kept[name] = f"[{', '.join(words)}]"
             else:
-                kept[name] = write_scalar(value)
+                kept[name] = words[0]
         return kept
 
     def _pairs(
