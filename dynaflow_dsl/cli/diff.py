@@ -82,14 +82,9 @@ def command(
                 before = _version(reporter, *read_revision(revision, each.old))
             if each.new is not None:
                 after = _named(reporter, each.new)
-            if (before is None) is (each.old is None) and (
-                (after is None) is (each.new is None)
-            ):
-                compared = _compare(
-                    before or _nothing(f"{revision}:{each.new}"),
-                    after or _nothing(each.old or ""),
-                )
-                _show(reporter, compared, form)
+            read = [each.old is None or before, each.new is None or after]
+            if all(read):
+                _show(reporter, _compare(before, after), form)
     if not changed:
         reporter.say(f"no schedule file differs from {revision}")
     return reporter.code
@@ -119,14 +114,16 @@ def _version(reporter: Reporter, source: Source, reader: Reader) -> Version | No
     return Version(parsed.value, dict(imported.groups), digest)
 
 
-def _nothing(name: str) -> Version:
-    """A file that does not exist, as one that says nothing."""
-    return Version(SyntaxTree(Source(name, ""), None, ()), {}, None)
-
-
-def _compare(old: Version, new: Version) -> Comparison:
-    same = old.digest is not None and old.digest == new.digest
-    return compare(old.tree, new.tree, old.groups, new.groups, same_digest=same)
+def _compare(old: Version | None, new: Version | None) -> Comparison:
+    """None stands for a file that does not exist."""
+    digests = [version.digest if version else None for version in (old, new)]
+    return compare(
+        old.tree if old else None,
+        new.tree if new else None,
+        old.groups if old else {},
+        new.groups if new else {},
+        same_digest=digests[0] is not None and digests[0] == digests[1],
+    )
 
 
 def _show(reporter: Reporter, comparison: Comparison, form: Form) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 
@@ -29,8 +29,8 @@ _NAME = re.compile(r"(?<![\w.\[])(?!prev\b|after\b)\w+|(?<=prev\.)\w+")
 
 
 def compare(
-    old: SyntaxTree,
-    new: SyntaxTree,
+    old: SyntaxTree | None,
+    new: SyntaxTree | None,
     old_groups: Groups,
     new_groups: Groups,
     *,
@@ -38,20 +38,35 @@ def compare(
 ) -> Comparison:
     """What changes from one file to another.
 
-    The groups are those that each file imports. `same_digest` says that both files were
-    resolved and mean the same: what then differs is only written otherwise.
+    None stands for a file that does not exist. The groups are those that each file
+    imports. `same_digest` says that the schedules of both files were resolved and mean
+    the same: what then differs in them is only written otherwise.
     """
     before, after = outline(old, old_groups), outline(new, new_groups)
-    found = tuple(dict.fromkeys(_file_changes(before, after)))
+    found = _by_declaration(dict.fromkeys(_file_changes(before, after)))
     if same_digest:
-        found = tuple(replace(change, kind="written") for change in found)
+        found = [
+            replace(change, kind="written")
+            if change.where.startswith("schedule ")
+            else change
+            for change in found
+        ]
+    texts = [tree.source.text if tree is not None else None for tree in (old, new)]
     return Comparison(
-        old.source.name,
-        new.source.name,
-        found,
-        identical=old.source.text == new.source.text,
+        old.source.name if old is not None else None,
+        new.source.name if new is not None else None,
+        tuple(found),
+        identical=texts[0] == texts[1],
         same_meaning=all(change.kind == "written" for change in found),
     )
+
+
+def _by_declaration(changes: Iterable[Change]) -> list[Change]:
+    """Changes of one declaration together, in the order of the first of each."""
+    groups: dict[str, list[Change]] = {}
+    for change in changes:
+        groups.setdefault(change.where, []).append(change)
+    return [change for group in groups.values() for change in group]
 
 
 def _file_changes(old: FileOutline, new: FileOutline) -> Iterator[Change]:

@@ -31,12 +31,13 @@ class Change:
 class Comparison:
     """All changes from one file to another, in the order of the files.
 
-    `identical` says that the texts are equal to the last character, `same_meaning` that
-    no change has an effect on what the schedules do.
+    A name is None when there is no such file. `identical` says that the texts are equal
+    to the last character, `same_meaning` that no change has an effect on what the
+    schedules do.
     """
 
-    old: str
-    new: str
+    old: str | None
+    new: str | None
     changes: tuple[Change, ...]
     identical: bool
     same_meaning: bool

@@ -29,15 +29,19 @@ from dynaflow_dsl.formatting.expressions import (
 )
 from dynaflow_dsl.formatting.model import flat
 from dynaflow_dsl.formatting.statements import first_line, step_text
-from dynaflow_dsl.source import Span
+from dynaflow_dsl.source import Source, Span
 from dynaflow_dsl.syntax import SyntaxTree
 from dynaflow_dsl.syntax import model as syntax
 
 Groups = Mapping[str, syntax.PartGroup]
 
 
-def outline(tree: SyntaxTree, imported: Groups) -> FileOutline:
-    """What a file declares. `imported` are groups of other files that it uses."""
+def outline(tree: SyntaxTree | None, imported: Groups) -> FileOutline:
+    """What a file declares, nothing when there is none. `imported` are groups of other
+    files that it uses.
+    """
+    if tree is None:
+        return FileOutline(Outline("", "", Span(Source("", ""), 0, 0)), {})
     groups = {**imported}
     for each in tree.declarations:
         if isinstance(each, syntax.PartGroup):

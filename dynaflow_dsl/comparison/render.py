@@ -18,13 +18,14 @@ def as_text(comparison: Comparison) -> str:
         if where:
             lines.append(f"  {where}")
             margin = "    "
-        lines += [f"{margin}{_plain(change)}" for change in changes]
+        lines += [f"{margin}{_plain(change, comparison)}" for change in changes]
     return "\n".join(lines)
 
 
 def as_markdown(comparison: Comparison) -> str:
     """A heading and a list, for a comment on a pull request."""
-    lines = [f"#### `{comparison.new}`", "", f"{_capital(headline(comparison))}."]
+    name = comparison.new or comparison.old
+    lines = [f"#### `{name}`", "", f"{_capital(headline(comparison))}."]
     for where, changes in groupby(comparison.changes, lambda change: change.where):
         lines += ["", f"**{where or 'the file'}**", ""]
         lines += [f"- {change.sentence}" for change in changes]
@@ -53,6 +54,10 @@ def as_data(comparison: Comparison) -> dict[str, object]:
 
 def headline(comparison: Comparison) -> str:
     """How much changed, in a few words."""
+    if comparison.old is None:
+        return "a new file"
+    if comparison.new is None:
+        return "the file was removed"
     if comparison.identical and not comparison.changes:
         return "no change"
     if not comparison.changes:
@@ -64,17 +69,23 @@ def headline(comparison: Comparison) -> str:
 
 
 def _files(comparison: Comparison) -> str:
+    if comparison.old is None or comparison.new is None:
+        return comparison.new or comparison.old or ""
     if comparison.old == comparison.new:
         return comparison.new
     return f"{comparison.old} -> {comparison.new}"
 
 
-def _plain(change: Change) -> str:
+def _plain(change: Change, comparison: Comparison) -> str:
+    """A sentence after its place in the new file, else in the old one."""
     span = change.after or change.before
     sentence = change.sentence.replace("`", "'")
     if span is None:
         return sentence
     line = f"line {span.line}" if change.after else f"old line {span.line}"
+    if span.source.name not in (comparison.old, comparison.new):
+        # It stands in a file that this one imports.
+        line = f"{span.source.name}, {line}"
     return f"{line}: {sentence}"
 
 
