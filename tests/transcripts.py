@@ -1,6 +1,7 @@
 """Markdown that is a test: files, commands, and what the commands print.
 
-Each heading of the second level begins in an empty folder. A block of code that has a
+All of a document happens in one folder, or in one for each heading of the second level
+when `apart`. A block of code that has a
 name behind its language is a file of that name, and a block of `console` holds commands
 after `$`, each followed by all that it prints; a last line `exit N` is the exit code,
 unless it is 0. `dfsc` is run inside this process, everything else by a shell.
@@ -31,27 +32,32 @@ COMMAND = re.compile(r"^\$ ([^\n]+)\n((?:(?!\$ )[^\n]*\n)*)", re.MULTILINE)
 
 
 def check_transcript(
-    file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, *, update: bool
+    file: Path,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    update: bool,
+    apart: bool = False,
 ) -> None:
     """Run a document in `folder`; fail at the first command that prints otherwise."""
     text = file.read_text(encoding="utf-8")
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "88")
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
-    answered = "".join(_answered(text, folder, monkeypatch))
+    answered = "".join(_answered(text, folder, monkeypatch, apart=apart))
     if update:
         file.write_text(answered, encoding="utf-8")
     assert answered == text or update
 
 
 def _answered(
-    text: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+    text: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *, apart: bool
 ) -> Iterator[str]:
     number, end, commands = 0, 0, 0
     for block in BLOCK.finditer(text):
         yield text[end : block.start()]
         end = block.end()
-        if block["kind"] is None:
+        if block["kind"] is None and apart:
             number += 1
         here = folder / f"{number}"
         here.mkdir(exist_ok=True)

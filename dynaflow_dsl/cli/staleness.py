@@ -38,8 +38,12 @@ def compare(
     if edited_by_hand(stored):
         found.append(_edited(name, repair))
     if old.get("schedule") != new.get("schedule"):
-        source = new.get("source")
-        found.append(_stale("DFS501", f"{name} is stale: {source} changed", repair))
+        source = f"the schedule in {new.get('source')}"
+        found.append(
+            _stale(
+                "DFS501", f"{name} is stale: the schedule in {source} changed", repair
+            )
+        )
     found += _graph_changes(name, stored, current, repair)
     if not found:
         found.append(_other_change(name, stored, current, repair))

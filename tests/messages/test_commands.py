@@ -15,4 +15,4 @@ FILES = sorted((Path(__file__).parent / "commands").glob("*.md"))
 def test_commands(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, update: bool
 ) -> None:
-    check_transcript(file, tmp_path, monkeypatch, update=update)
+    check_transcript(file, tmp_path, monkeypatch, update=update, apart=True)
