@@ -293,7 +293,7 @@ def _find(source: Source, place: Sequence[str], part: str | None) -> Span:
         if names and names == tuple(place[: len(names)]) and len(names) > 1:
             table = match.start()
     word = re.escape(place[-1])
-    key = re.compile(rf"""(?<![\w."'-])["']?({word})["']?[ \t]*(?:[.=\]])""")
+    key = re.compile(rf"""(?<![\w"'-])["']?({word})["']?[ \t]*(?:[.=\]])""")
     found = key.search(source.text, table)
     if found is None:
         line, _ = source.position(table)

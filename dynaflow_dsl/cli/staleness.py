@@ -38,12 +38,8 @@ def compare(
     if edited_by_hand(stored):
         found.append(_edited(name, repair))
     if old.get("schedule") != new.get("schedule"):
-        source = f"the schedule in {new.get('source')}"
-        found.append(
-            _stale(
-                "DFS501", f"{name} is stale: the schedule in {source} changed", repair
-            )
-        )
+        why = f"the schedule in {new.get('source')} changed"
+        found.append(_stale("DFS501", f"{name} is stale: {why}", repair))
     found += _graph_changes(name, stored, current, repair)
     if not found:
         found.append(_other_change(name, stored, current, repair))
