@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.resolve import model
@@ -29,7 +30,9 @@ def resolve_selector(
             if name == REST:
                 return model.RestSelector(span)
             if parts is not None and name not in parts:
-                found.append(unknown_name("part", name, span, parts))
+                unknown = unknown_name("part", name, span, parts)
+                module = f"a module has a dot before it: .{name}"
+                found.append(replace(unknown, helps=(*unknown.helps, module)))
                 return None
             return model.PartSelector(name, span)
         case syntax.OperationsIn(operation, scope, span):
