@@ -139,9 +139,8 @@ def _opens_nowhere(word: Token, source: Source, lines: Sequence[LogicalLine]) ->
     """Whether no bracket of a statement is open where one is closed."""
     end = int(word.start_pos or 0)
     line = last_line(lines, end)
-    tokens = re.sub(
-        r'"[^"\n]*"|#[^\n]*', "", source.text[line.start : end] if line else ""
-    )
+    before = source.text[line.start if line else end : end]
+    tokens = re.sub(r'"[^"\n]*"|#[^\n]*', "", before)
     return tokens.count(_CLOSING[word]) <= tokens.count(word)
 
 
