@@ -50,11 +50,15 @@ def empty_selector(
     below = [name[len(prefix) :] for name in modules.paths if name.startswith(prefix)]
     anchor = "" if path.anchor == "scope" else path.anchor
     where = f" below {base}" if base else ""
+    helps = _nearest(".".join(path.pattern), below, f"{anchor}.")
+    if len(scopes) == 1 and below and all(name[0].isdigit() for name in below if name):
+        # The modules of a list have numbers for names.
+        helps = (f"{base} is a list: 'each' goes over its modules as .{base}.*",)
     return Diagnostic(
         "DFS201",
         f"{text} matches no module{where}",
         Label(path.span, "matches nothing"),
-        helps=_nearest(".".join(path.pattern), below, f"{anchor}."),
+        helps=helps,
     )
 
 

@@ -74,6 +74,8 @@ def command(
     if schedules is None:
         return reporter.code
     snapshot = read_snapshot(reporter, path, graph)
+    if snapshot.broken:
+        return reporter.code
     if facts or snapshot.model is not None:
         decided = pipeline.require_facts(schedules, snapshot.model, given.facts)
         reporter.show(decided.diagnostics)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.resolve import model
@@ -62,7 +62,8 @@ class Timeline:
                 iteration, position = divmod(k - by * piece, count)
                 reference = steps[position]
                 part = reference.name.text
-                step = model.Step(part, piece, iteration < 0, reference.span)
+                place = replace(reference.span, used_at=stagger.span)
+                step = model.Step(part, piece, iteration < 0, place)
                 runs.setdefault(self.streams[part][piece], []).append(step)
             made = [model.Run(stream, tuple(run)) for stream, run in runs.items()]
             windows.append(self._window(made, stage.span))
