@@ -26,7 +26,7 @@ def schedule_files(paths: Iterable[str]) -> tuple[str, ...]:
     if "" in paths:
         raise click.UsageError("a path is empty")
     for path in map(Path, paths):
-        if path.is_dir():
+        if is_folder(path):
             members = sorted(_below(path))
             if not members:
                 raise click.UsageError(f"no .dfs file in {relative(path)}")
@@ -38,10 +38,18 @@ def schedule_files(paths: Iterable[str]) -> tuple[str, ...]:
 
 def schedule_file(path: str) -> str:
     """One schedule file, by its name as `schedule_files` gives it."""
-    if path and Path(path).is_dir():
+    if path and is_folder(Path(path)):
         raise click.UsageError(f"{path} is a folder: name one schedule file")
     (found,) = schedule_files([path])
     return found
+
+
+def is_folder(path: Path) -> bool:
+    """Whether there is such a folder; none has a name that no file can have."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
 
 
 def _below(folder: Path) -> Iterator[Path]:

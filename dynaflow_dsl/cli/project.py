@@ -63,7 +63,12 @@ class Project:
 
     def settings(self, schedule: str) -> FileSettings:
         """What the project says of a schedule file; nothing by default."""
-        return self.files.get(Path(schedule).resolve(), FileSettings())
+        try:
+            path = Path(schedule).resolve()
+        except (OSError, RuntimeError, ValueError):
+            # Links in a circle, or a name that no file can have.
+            return FileSettings()
+        return self.files.get(path, FileSettings())
 
 
 def find_project(start: Path) -> Project:

@@ -3,8 +3,8 @@
 A block of `dfs` is followed by a block of `text` with the whole output for it. After an
 intended change, `pytest tests/messages --update` rewrites the second. Before the block
 may stand what the schedule meets: files that it can import (`dfs NAME`), parameters and
-facts of a command line (`sh`), facts of a model (`facts`, one in a line). With a block of
-`model` the schedule is bound, planned and proved as well: for the model of
+facts of a command line (`sh`), facts of a model (`facts`, one in a line). With a block
+of `model` the schedule is bound, planned and proved as well: for the model of
 docs/language.md (`plain`), or for one that shows what a code is about.
 """
 
