@@ -45,7 +45,7 @@ TESTED_ELSEWHERE = {
     "DFS801": "tests/runtime/test_load.py",
     "DFS802": "tests/runtime/test_inputs.py",
     "DFS803": "tests/runtime/test_load.py",
-    "DFS804": "tests/runtime/test_load.py",
+    "DFS804": "tests/cli/test_verify.py",
     "DFS805": "tests/runtime/test_sizes.py",
     "DFS900": "tests/cli/test_main.py",
 }
