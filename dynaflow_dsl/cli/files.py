@@ -27,7 +27,7 @@ def schedule_files(paths: Iterable[str]) -> tuple[str, ...]:
         raise click.UsageError("a path is empty")
     for path in map(Path, paths):
         if is_folder(path):
-            members = sorted(_below(path))
+            members = sorted(schedules_below(path))
             if not members:
                 raise click.UsageError(f"no .dfs file in {relative(path)}")
             found |= dict.fromkeys(map(relative, members))
@@ -52,7 +52,8 @@ def is_folder(path: Path) -> bool:
         return False
 
 
-def _below(folder: Path) -> Iterator[Path]:
+def schedules_below(folder: Path) -> Iterator[Path]:
+    """The schedule files below a folder, in no order."""
     for parent, folders, names in os.walk(folder):
         here = Path(parent)
         folders[:] = [

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dynaflow_dsl import pipeline
-from dynaflow_dsl.cli.files import relative, remove
+from dynaflow_dsl.cli.files import relative, remove, schedules_below
 from dynaflow_dsl.cli.modules import MARK, ModuleFiles, ModuleText, folder_words
 from dynaflow_dsl.cli.project import Project
 from dynaflow_dsl.cli.report import Reporter
@@ -57,7 +57,7 @@ def find_orphans(folder: Path, schedules: Sequence[str]) -> Iterator[Orphan]:
         source = _source_of(name, stored)
         if source is None:
             continue
-        reason = _why(name, source, _locate(source, folder, known), folder)
+        reason = _why(name, source, _places(source, folder, known), folder)
         if reason is not None:
             yield Orphan(files, reason, _why_kept(stored))
 
@@ -112,29 +112,39 @@ def _source_of(name: str, stored: ModuleText) -> str | None:
     return None
 
 
-def _locate(source: str, folder: Path, known: Mapping[str, str]) -> Path | None:
-    """The file of this name in the project of the modules; None when it is gone.
+def _places(source: str, folder: Path, known: Mapping[str, str]) -> list[Path] | None:
+    """The files that a module may mean by the name of its schedule; None when they may
+    be where nobody looks.
 
-    Without a project a file goes by its name alone, and is looked for in the current
-    folder and beside the folder of modules.
+    A name counts from the root of the project. Modules in a folder of another project
+    are that one's affair. Without a project a file goes by its name alone, and may lie
+    anywhere below the current folder.
     """
     if source in known:
-        return Path(known[source])
-    root = project_root(folder.resolve() / "module")
-    places = [root] if root is not None else [Path(), folder.resolve().parent]
-    found = (place / source for place in places if (place / source).is_file())
-    return next(found, None)
-
-
-def _why(name: str, source: str, path: Path | None, folder: Path) -> str | None:
-    if path is None:
-        return f"its schedule file {source} is gone"
-    declared = pipeline.declared(relative(path))
-    if declared is None or declared.module == name:
+        return [Path(known[source])]
+    root = project_root(Path.cwd() / "here")
+    if not folder.resolve().is_relative_to((root or Path.cwd()).resolve()):
         return None
-    if declared.module is None:
+    if root is not None:
+        return [root / source] if (root / source).is_file() else []
+    return [path for path in schedules_below(Path()) if path.name == source]
+
+
+def _why(
+    name: str, source: str, places: Sequence[Path] | None, folder: Path
+) -> str | None:
+    """Why no file makes a module; None when one does, or might."""
+    if places is None:
+        return None
+    declared = [pipeline.declared(relative(path)) for path in places]
+    if any(each is None or each.module == name for each in declared):
+        return None
+    others = [each.module for each in declared if each is not None and each.module]
+    if not places:
+        return f"its schedule file {source} is gone"
+    if not others:
         return f"{source} has no schedule any more"
-    return f"{source} makes {relative(folder / f'{declared.module}.py')} now"
+    return f"{source} makes {relative(folder / f'{others[0]}.py')} now"
 
 
 def _why_kept(stored: ModuleText) -> str | None:
