@@ -44,7 +44,7 @@ class Version:
     "revision",
     metavar="REV",
     help="Compare the files with a revision of git, such as HEAD~1 or main; without "
-    "PATH all that differ.",
+    "PATH all below this folder that differ.",
 )
 @click.option(
     "--as",

@@ -107,6 +107,9 @@ def _from_here(path: str, prefix: str) -> str:
 
 
 def _commit(revision: str) -> str:
+    if not _inside_repository():
+        message = f"there is no revision '{revision}': this folder is in no repository"
+        raise DiagnosticError([Diagnostic("DFS113", f"{message} of git")])
     words = ["--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"]
     try:
         return _git("rev-parse", *words).strip()
@@ -115,6 +118,15 @@ def _commit(revision: str) -> str:
             raise
         message = f"git knows no revision '{revision}' here"
         raise DiagnosticError([Diagnostic("DFS113", message)]) from error
+
+
+def _inside_repository() -> bool:
+    try:
+        return bool(_git("rev-parse", "--git-dir"))
+    except DiagnosticError as error:
+        if error.diagnostics[0].notes:
+            raise
+        return False
 
 
 def _git(*words: str) -> str:

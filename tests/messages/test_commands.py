@@ -1,4 +1,4 @@
-"""What commands print, whole: each Markdown file in `commands` is a session."""
+"""What commands print, whole: each Markdown file in `commands` is run."""
 
 from __future__ import annotations
 
