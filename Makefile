@@ -11,7 +11,7 @@ EXECUTOR ?= executors/llama_halves.py
 VENV := .venv
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test bench format clean
+.PHONY: demo test oldest bench format clean
 
 demo: $(INSTALLED)
 	cat $(SCHEDULE)
@@ -22,6 +22,10 @@ demo: $(INSTALLED)
 
 test: $(INSTALLED)
 	$(VENV)/bin/python -m pytest
+
+# The oldest lark that is supported; serving engines pin it.
+oldest: $(INSTALLED)
+	.ci/oldest_lark -q
 
 bench: $(INSTALLED)
 	$(VENV)/bin/python -m benchmarks.step_times $(EXECUTOR) --rounds 15 --compile-times

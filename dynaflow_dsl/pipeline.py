@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +16,9 @@ from dynaflow_dsl.plan import plan
 from dynaflow_dsl.prove import ProvedPlan, prove
 from dynaflow_dsl.resolve import Facts, decide, resolve
 from dynaflow_dsl.resolve.model import Scalar, ScheduleFile, UsedFact
-from dynaflow_dsl.source import Source
+from dynaflow_dsl.source import Source, Span
 from dynaflow_dsl.syntax import parse
-from dynaflow_dsl.syntax.model import Schedule
+from dynaflow_dsl.syntax.model import Import, Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,21 @@ class CompiledModule:
     bindings: tuple[Binding, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What a file declares by its text alone.
+
+    `module` is the name of the module it makes, None for a file without schedules, and
+    `place` is where that name stands, if it is the name of a schedule. `imports` are
+    the paths of the files it imports, seen from the same folder as its own path.
+    """
+
+    module: str | None
+    place: Span | None
+    parameters: frozenset[str]
+    imports: frozenset[str]
+
+
 def read_source(path: str | Path) -> Result[Source]:
     """The text of a file, with plain line ends; DFS113 when it is not UTF-8 text."""
     read = read_exactly(path)
@@ -53,10 +69,11 @@ def read_exactly(path: str | Path) -> Result[Source]:
     """The text of a file as it lies on disk; DFS113 as for `read_source`."""
     try:
         return Result(Source(Path(path).as_posix(), Path(path).read_bytes().decode()))
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
     except UnicodeDecodeError as error:
         reason = f"it is not UTF-8 text (byte {error.start})"
+    except (OSError, ValueError) as error:
+        # A null byte in the name is a ValueError.
+        reason = getattr(error, "strerror", None) or str(error)
     message = f"{Path(path).as_posix()} cannot be read: {reason}"
     return Result(None, (Diagnostic("DFS113", message),))
 
@@ -171,18 +188,28 @@ def module_name(file: ScheduleFile, path: str) -> str:
     return _module_name([schedule.name for schedule in file.schedules], path)
 
 
-def declared(path: str) -> tuple[str, frozenset[str]] | None:
-    """The name of the module that a file makes, and the parameters it has, whatever
-    their values are; None when the file cannot be read.
+def declared(path: str) -> Declared | None:
+    """What a file declares, whatever its parameters are; None when it has no syntax
+    tree.
     """
     source = read_source(path)
     tree = parse(source.value).value if source.value is not None else None
     if tree is None:
         return None
     schedules = [each for each in tree.declarations if isinstance(each, Schedule)]
-    name = _module_name([schedule.name.text for schedule in schedules], path)
+    names = [schedule.name.text for schedule in schedules]
     parameters = (item.name.text for each in schedules for item in each.parameters)
-    return name, frozenset(parameters)
+    home = posixpath.dirname(path)
+    imports = (each for each in tree.declarations if isinstance(each, Import))
+    return Declared(
+        _module_name(names, path) if names else None,
+        schedules[0].name.span if len(schedules) == 1 else None,
+        frozenset(parameters),
+        frozenset(
+            posixpath.normpath(posixpath.join(home, each.file.value))
+            for each in imports
+        ),
+    )
 
 
 def _module_name(schedules: Sequence[str], path: str) -> str:

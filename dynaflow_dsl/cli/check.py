@@ -7,16 +7,16 @@ from collections.abc import Mapping
 import click
 
 from dynaflow_dsl import pipeline
-from dynaflow_dsl.cli.files import schedule_files
 from dynaflow_dsl.cli.options import Given, fact_option, parameter_option
 from dynaflow_dsl.cli.report import Reporter, output_format_option
+from dynaflow_dsl.cli.running import chosen_files, current_project, going_on
 from dynaflow_dsl.cli.schedules import read_schedule
 from dynaflow_dsl.cli.snapshots import graph_option, note_other_model, read_snapshot
 from dynaflow_dsl.resolve.model import Scalar
 
 
 @click.command("check")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.argument("paths", nargs=-1, metavar="[PATH...]")
 @graph_option
 @parameter_option
 @fact_option
@@ -29,13 +29,17 @@ def command(
     parameters: Mapping[str, str],
     facts: Mapping[str, Scalar],
 ) -> int:
-    """Check schedule files, or all below a folder.
+    """Check schedule files, or all below a folder; those of the project by default.
 
     With a snapshot of the model (see `dfsc trace`) selectors, splits and timelines are
-    checked and proved; without one, text and names alone.
+    checked and proved; without one, text and names alone. Runs no code of a schedule
+    or a model.
     """
-    for path in schedule_files(paths):
-        _check(reporter, path, graph, Given(parameters, facts))
+    project = current_project(reporter)
+    for path in chosen_files(project, paths):
+        given = Given(parameters, facts).over(project.settings(path).given)
+        with going_on(reporter):
+            _check(reporter, path, graph, given)
     return reporter.code
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from keyword import iskeyword
 from pathlib import Path
@@ -12,13 +12,14 @@ from pathlib import Path
 import click
 
 from dynaflow_dsl import pipeline
-from dynaflow_dsl.cli.files import relative, schedule_files
+from dynaflow_dsl.cli.files import not_written, relative
 from dynaflow_dsl.cli.models import load_model
 from dynaflow_dsl.cli.modules import (
     MARK,
     ModuleFiles,
     ModuleText,
     compile_command,
+    default_folder,
     folder_option,
 )
 from dynaflow_dsl.cli.options import (
@@ -29,23 +30,33 @@ from dynaflow_dsl.cli.options import (
     model_options,
     parameter_option,
 )
+from dynaflow_dsl.cli.orphans import find_orphans, remove_orphan, show_orphan
+from dynaflow_dsl.cli.project import Project
 from dynaflow_dsl.cli.report import Reporter, output_format_option
+from dynaflow_dsl.cli.running import chosen_files, current_project, going_on
 from dynaflow_dsl.cli.schedules import read_schedule
 from dynaflow_dsl.cli.staleness import (
     compare,
     edited_by_hand,
     stored_given,
     stored_target,
+    unknown_format,
 )
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Severity
+from dynaflow_dsl.pipeline import Declared
 from dynaflow_dsl.resolve.model import Scalar, ScheduleFile
 from dynaflow_dsl.resources import PACKAGE
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the command line asked for, the same for every file."""
+    """What the command line and the project ask for, the same for every file.
 
+    `folder` is where modules go; `paths` are those of the command line.
+    """
+
+    project: Project
+    paths: tuple[str, ...]
     folder: Path
     model: str | None
     arguments: Mapping[str, Scalar]
@@ -60,46 +71,111 @@ class Request:
 
 
 @click.command("compile")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.argument("paths", nargs=-1, metavar="[PATH...]")
 @folder_option
 @model_options
 @parameter_option
 @fact_option
 @click.option(
-    "--check", is_flag=True, help="Write nothing; say what is stale, missing or edited."
+    "--check",
+    is_flag=True,
+    help="Write nothing; say what is stale, missing, edited or an orphan.",
 )
 @click.option("--diff", is_flag=True, help="Write nothing; print what would change.")
+@click.option(
+    "--prune",
+    is_flag=True,
+    help="Remove modules whose schedule is gone or makes another module.",
+)
 @output_format_option
 @click.pass_obj
 def command(
     reporter: Reporter,
     paths: tuple[str, ...],
-    folder: str,
+    folder: str | None,
     model: str | None,
     model_arguments: Mapping[str, Scalar],
     parameters: Mapping[str, str],
     facts: Mapping[str, Scalar],
     check: bool,
     diff: bool,
+    prune: bool,
 ) -> int:
-    """Compile schedule files, or all below a folder.
+    """Compile schedule files, or all below a folder; those of the project by default.
 
     Traces the model that each file names, proves the schedule and writes MODULE.py and
-    MODULE.map.json. When anything is wrong the old module stays as it was.
+    MODULE.map.json. When anything is wrong the old module stays as it was, and the
+    next file follows.
     """
+    if prune and (check or diff):
+        raise click.UsageError("--prune removes files, and --check and --diff do not")
+    project = current_project(reporter)
     request = Request(
-        Path(folder), model, model_arguments, Given(parameters, facts), check, diff
+        project,
+        paths,
+        Path(folder) if folder is not None else default_folder(project),
+        model,
+        model_arguments,
+        Given(parameters, facts),
+        check,
+        diff,
     )
-    written: dict[Path, str] = {}
-    for path in schedule_files(paths):
-        _compile(reporter, path, request, written)
+    files = chosen_files(project, paths)
+    declared = {path: pipeline.declared(path) for path in files}
+    clashes = list(_clashes(declared, request.folder))
+    if clashes:
+        reporter.show(clashes)
+        return reporter.code
+    for path in files:
+        with going_on(reporter):
+            _compile(reporter, path, request, declared)
+    if check or prune:
+        for orphan in find_orphans(request.folder, files):
+            if prune:
+                with going_on(reporter):
+                    remove_orphan(orphan, reporter)
+            else:
+                found = show_orphan(orphan, paths, project, request.folder)
+                reporter.show([found])
     return reporter.code
 
 
+def _clashes(
+    declared: Mapping[str, Declared | None], folder: Path
+) -> Iterator[Diagnostic]:
+    """DFS507 for files that would write the same module."""
+    first: dict[str, str] = {}
+    for path, known in declared.items():
+        if known is None or known.module is None:
+            continue
+        other = first.setdefault(known.module, path)
+        if other == path:
+            continue
+        earlier = declared[other]
+        assert earlier is not None
+        places = [each.place for each in (known, earlier)]
+        labels = [
+            Label(place, "makes this module") for place in places if place is not None
+        ]
+        module = relative(ModuleFiles.of(folder, known.module).module)
+        yield Diagnostic(
+            "DFS507",
+            f"{other} and {path} both make {module}",
+            labels[0] if labels else None,
+            tuple(labels[1:]),
+            notes=("nothing was compiled",),
+            helps=("rename one of them, or compile them into different folders",),
+        )
+
+
 def _compile(
-    reporter: Reporter, path: str, request: Request, written: dict[Path, str]
+    reporter: Reporter,
+    path: str,
+    request: Request,
+    declared: Mapping[str, Declared | None],
 ) -> None:
-    given = _given(path, request)
+    settings = request.project.settings(path)
+    given = _given(path, request, declared[path])
     file = read_schedule(reporter, path, given.parameters)
     if file is None:
         return
@@ -110,7 +186,18 @@ def _compile(
     if (hides := _hides(name)) is not None:
         reporter.show([_bad_name(file, name, hides)])
         return
-    chosen = _choose(file, path, request)
+    model = request.model if request.model is not None else settings.model
+    arguments = {**settings.arguments, **request.arguments}
+    files = ModuleFiles.of(request.folder, name)
+    chosen = None
+    if file.model is None and model is None:
+        chosen = _stored_model(files, request)
+        importers = _importers(path, declared)
+        if chosen is None and importers:
+            reporter.say(f"{path}: no module of its own; {importers[0]} imports it")
+            return
+    if chosen is None:
+        chosen = choose_model(file, path, model, arguments)
     loaded = load_model(reporter, chosen)
     if loaded is None:
         return
@@ -118,48 +205,51 @@ def _compile(
     reporter.show(compiled.diagnostics)
     if compiled.value is None or not compiled.ok:
         return
-    module = compiled.value
-    files = ModuleFiles.of(request.folder, module.name)
-    if files.module in written:
-        other = written[files.module]
-        raise click.UsageError(f"{other} and {path} both make {relative(files.module)}")
-    written[files.module] = path
-    current = ModuleText(module.text, module.map)
+    current = ModuleText(compiled.value.text, compiled.value.map)
     if request.writes:
         _write(reporter, files, current)
     else:
         _compare(reporter, files, current, replace(request, given=given), path)
 
 
-def _given(path: str, request: Request) -> Given:
-    """What the command line gives; a check adds what the module was made with."""
-    given = request.given
-    if not request.check:
+def _given(path: str, request: Request, declared: Declared | None) -> Given:
+    """What the command line and the project give; a check adds what the module was made
+    with.
+    """
+    given = request.given.over(request.project.settings(path).given)
+    if request.writes or declared is None or declared.module is None:
         return given
-    declared = pipeline.declared(path)
-    if declared is None:
-        return given
-    name, parameters = declared
-    stored = stored_given(ModuleFiles.of(request.folder, name).read())
+    stored = stored_given(ModuleFiles.of(request.folder, declared.module).read())
     # A parameter that went makes the module stale, which is what a check is to find.
-    kept = {n: text for n, text in stored.parameters.items() if n in parameters}
-    return Given({**kept, **given.parameters}, {**stored.facts, **given.facts})
+    kept = {
+        n: text for n, text in stored.parameters.items() if n in declared.parameters
+    }
+    return given.over(Given(kept, stored.facts))
 
 
-def _choose(file: ScheduleFile, path: str, request: Request) -> ChosenModel:
-    if not request.writes and request.model is None and not request.arguments:
-        files = ModuleFiles.of(request.folder, pipeline.module_name(file, path))
-        known = stored_target(files.read())
-        if known is not None and file.model is None:
-            return ChosenModel(*known, None)
-    return choose_model(file, path, request.model, request.arguments)
+def _stored_model(files: ModuleFiles, request: Request) -> ChosenModel | None:
+    """The model that a module was made for, where the command line names none."""
+    if request.writes or request.arguments:
+        return None
+    known = stored_target(files.read())
+    return ChosenModel(*known, None) if known is not None else None
+
+
+def _importers(path: str, declared: Mapping[str, Declared | None]) -> list[str]:
+    return [
+        other for other, known in declared.items() if known and path in known.imports
+    ]
 
 
 def _write(reporter: Reporter, files: ModuleFiles, current: ModuleText) -> None:
     name = relative(files.module)
     stored = files.read()
     if stored.module is not None and not stored.module.startswith(MARK):
-        raise click.FileError(name, "it is not a generated module: choose another -o")
+        reason = "there is a file that is not a generated module"
+        raise not_written(files.module, reason, "choose another folder with -o")
+    if (unknown := unknown_format(name, stored, current)) is not None:
+        reporter.show([unknown])
+        return
     if edited_by_hand(stored):
         reporter.show([_overwritten(name)])
     # The map names the module's bytes, so the module goes first: a reader that comes
@@ -178,7 +268,12 @@ def _compare(
     name = relative(files.module)
     stored = files.read()
     repair = compile_command(
-        path, request.folder, request.model, request.arguments, request.given
+        path,
+        request.project,
+        request.folder,
+        request.model,
+        request.arguments,
+        request.given,
     )
     found = compare(name, stored, current, repair)
     if request.diff:

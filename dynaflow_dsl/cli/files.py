@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import click
+
+from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 
 
 def schedule_files(paths: Iterable[str]) -> tuple[str, ...]:
@@ -16,21 +18,52 @@ def schedule_files(paths: Iterable[str]) -> tuple[str, ...]:
 
     Names are relative to the current folder, so that diagnostics and generated modules
     say the same wherever the checkout lies. A file that does not exist is kept: reading
-    it says so.
+    it says so. Below a folder, hidden folders and virtual environments are left out,
+    and links to folders are not followed.
     """
     found: dict[str, None] = {}
     paths = tuple(paths)
     if "" in paths:
         raise click.UsageError("a path is empty")
     for path in map(Path, paths):
-        if path.is_dir():
-            members = sorted(path.rglob("*.dfs"))
+        if is_folder(path):
+            members = sorted(schedules_below(path))
             if not members:
-                raise click.UsageError(f"no .dfs file in {path}")
+                raise click.UsageError(f"no .dfs file in {relative(path)}")
             found |= dict.fromkeys(map(relative, members))
         else:
             found[relative(path)] = None
     return tuple(found)
+
+
+def schedule_file(path: str) -> str:
+    """One schedule file, by its name as `schedule_files` gives it."""
+    if path and is_folder(Path(path)):
+        raise click.UsageError(f"{path} is a folder: name one schedule file")
+    (found,) = schedule_files([path])
+    return found
+
+
+def is_folder(path: Path) -> bool:
+    """Whether there is such a folder; none has a name that no file can have."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+def schedules_below(folder: Path) -> Iterator[Path]:
+    """The schedule files below a folder, in no order."""
+    for parent, folders, names in os.walk(folder):
+        here = Path(parent)
+        folders[:] = [
+            name
+            for name in folders
+            if not name.startswith(".") and not (here / name / "pyvenv.cfg").exists()
+        ]
+        for name in names:
+            if name.endswith(".dfs") and not name.startswith("."):
+                yield here / name
 
 
 def relative(path: Path) -> str:
@@ -44,27 +77,52 @@ def snapshot_path(schedule: str) -> Path:
 
 
 def read_text(path: Path) -> str | None:
-    """The text of a file, None if there is none; other failures end the command."""
+    """The text of a file, None if there is none.
+
+    Raises DiagnosticError (DFS113) when there is one and it cannot be read.
+    """
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
-    except UnicodeDecodeError:
-        raise click.FileError(relative(path), "it is not UTF-8") from None
-    except OSError as error:
-        raise click.FileError(relative(path), error.strerror or "") from error
+    except UnicodeDecodeError as error:
+        reason = f"it is not UTF-8 text (byte {error.start})"
+    except (OSError, ValueError) as error:
+        reason = reason_of(error)
+    message = f"{relative(path)} cannot be read: {reason}"
+    raise DiagnosticError([Diagnostic("DFS113", message)])
+
+
+def reason_of(error: OSError | ValueError) -> str:
+    """What the system says, in its words: a null byte in a name is a ValueError."""
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a whole file or leave the old one: a reader never sees half of it.
 
-    Makes the folder if needed; line ends are single newlines everywhere.
+    Makes the folder if needed; line ends are single newlines everywhere. Raises
+    DiagnosticError (DFS506) when the system does not let it.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _replace(path, text)
     except OSError as error:
-        raise click.FileError(relative(path), error.strerror or "") from error
+        raise not_written(path, reason_of(error)) from error
+
+
+def remove(path: Path) -> None:
+    """Remove a file; raises DiagnosticError (DFS506) when that is not allowed."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise not_written(path, reason_of(error)) from error
+
+
+def not_written(path: Path, reason: str, *helps: str) -> DiagnosticError:
+    """DFS506, to be raised."""
+    message = f"{relative(path)} cannot be written: {reason}"
+    return DiagnosticError([Diagnostic("DFS506", message, helps=helps)])
 
 
 def _replace(path: Path, text: str) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 import click
 
 from dynaflow_dsl import pipeline
-from dynaflow_dsl.cli.files import schedule_files, write_text
+from dynaflow_dsl.cli.files import write_text
 from dynaflow_dsl.cli.report import Reporter, output_format_option
+from dynaflow_dsl.cli.running import chosen_files, current_project, going_on
 from dynaflow_dsl.diagnostics import Diagnostic
 from dynaflow_dsl.formatting import format_source, not_formatted
 from dynaflow_dsl.source import Source
@@ -28,12 +29,14 @@ STDIN = "-"
 @output_format_option
 @click.pass_obj
 def command(reporter: Reporter, paths: tuple[str, ...], check: bool, diff: bool) -> int:
-    """Lay out schedule files, or all below a folder; the current one by default.
+    """Lay out schedule files, or all below a folder; by default those of the project,
+    or all below the current folder.
 
     Spaces, line breaks and parentheses follow from the statements; comments stay, and
     single blank lines. A file with errors is left as it is. With - the text comes from
     stdin and goes to stdout.
     """
+    project = current_project(reporter)
     if STDIN in paths:
         if len(paths) > 1:
             raise click.UsageError(
@@ -41,8 +44,9 @@ def command(reporter: Reporter, paths: tuple[str, ...], check: bool, diff: bool)
             )
         _format_stdin(reporter, check=check, diff=diff)
         return reporter.code
-    for path in schedule_files(paths or ["."]):
-        _format_file(reporter, path, check=check, diff=diff)
+    for path in chosen_files(project, paths, default="."):
+        with going_on(reporter):
+            _format_file(reporter, path, check=check, diff=diff)
     return reporter.code
 
 

@@ -10,17 +10,16 @@ from __future__ import annotations
 import errno
 import os
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout, suppress
 from copy import copy
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import click
 
 from dynaflow_dsl import __version__
+from dynaflow_dsl.cli.defects import internal_error
 from dynaflow_dsl.cli.report import (
     ExitCode,
     OutputError,
@@ -28,10 +27,9 @@ from dynaflow_dsl.cli.report import (
     Reporter,
     output_format_option,
 )
-from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
-from dynaflow_dsl.resources import PACKAGE
+from dynaflow_dsl.diagnostics import DiagnosticError
 
-COMMANDS = ("compile", "check", "fmt", "show", "trace", "verify", "explain")
+COMMANDS = ("compile", "check", "fmt", "show", "diff", "trace", "verify", "explain")
 
 
 class _Commands(click.Group):
@@ -131,31 +129,5 @@ def _run(arguments: Sequence[str], reporter: Reporter) -> int:
 
 
 def _unexpected(error: Exception, reporter: Reporter) -> ExitCode:
-    if os.environ.get("DFSC_TRACEBACK") == "1":
-        traceback.print_exc()
     reporter.show([internal_error(error)])
     return reporter.code
-
-
-def internal_error(error: Exception) -> Diagnostic:
-    """DFS900: an exception that no stage expected."""
-    kind = type(error).__name__
-    first, *_ = str(error).splitlines() or [""]
-    frames = [
-        (Path(frame.filename), frame.lineno)
-        for frame in traceback.extract_tb(error.__traceback__)
-    ]
-    ours = [(file, n) for file, n in frames if file.is_relative_to(PACKAGE)]
-    notes = tuple(
-        f"in {file.relative_to(PACKAGE.parent).as_posix()}, line {number}"
-        for file, number in ours[-1:]
-    )
-    return Diagnostic(
-        code="DFS900",
-        message=f"dfsc failed where it should not: {kind}: {first}".rstrip(": "),
-        notes=notes,
-        helps=(
-            "this is a defect of dfsc: please report it with the file that shows it",
-            "run again with DFSC_TRACEBACK=1 for the traceback",
-        ),
-    )

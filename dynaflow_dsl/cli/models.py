@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from dynaflow_dsl.cli.options import ChosenModel, stored_name
 from dynaflow_dsl.cli.report import Reporter
 from dynaflow_dsl.graph.model import TracedModel
+from dynaflow_dsl.imports import project_root
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ def load_model(reporter: Reporter, chosen: ChosenModel) -> LoadedModel | None:
     # Torch takes a second to import: only commands that need a model wait for it.
     from dynaflow_dsl.trace import load_target, trace
 
-    loaded = load_target(chosen.target, chosen.arguments, chosen.span)
+    loaded = load_target(located(chosen.target), chosen.arguments, chosen.span)
     reporter.show(loaded.diagnostics)
     if loaded.value is None or not loaded.ok:
         return None
@@ -35,3 +37,18 @@ def load_model(reporter: Reporter, chosen: ChosenModel) -> LoadedModel | None:
     if traced.value is None or not traced.ok:
         return None
     return LoadedModel(loaded.value, traced.value)
+
+
+def located(target: str) -> str:
+    """A target whose file is found from a folder inside the project as well.
+
+    Paths are relative to the current folder, and else to the root of its project, where
+    most commands are run.
+    """
+    place, _, function = target.rpartition(":")
+    path = Path(place)
+    if path.suffix != ".py" or path.is_absolute() or path.exists():
+        return target
+    root = project_root(Path.cwd() / "here")
+    found = root / path if root is not None else path
+    return f"{found}:{function}" if found.is_file() else target

@@ -12,6 +12,7 @@ import click
 
 from dynaflow_dsl.cli.files import read_text, relative, write_text
 from dynaflow_dsl.cli.options import Given, write_arguments
+from dynaflow_dsl.cli.project import Project
 from dynaflow_dsl.resolve.model import Scalar
 
 DEFAULT_FOLDER = "executors"
@@ -28,10 +29,13 @@ def folder_option(function: Function) -> Function:
         "-o",
         "folder",
         metavar="DIR",
-        default=DEFAULT_FOLDER,
-        show_default=True,
-        help="Folder of the modules.",
+        help=f"Folder of the modules; `output` of the project, or {DEFAULT_FOLDER}.",
     )(function)
+
+
+def default_folder(project: Project) -> Path:
+    """Where modules go when the command line does not say."""
+    return project.output if project.output is not None else Path(DEFAULT_FOLDER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +70,33 @@ class ModuleFiles:
 
 def compile_command(
     schedule: str,
+    project: Project,
     folder: Path,
     model: str | None,
     arguments: Mapping[str, Scalar],
     given: Given,
 ) -> str:
-    """The command line that makes a schedule's module current."""
-    words = ["dfsc", "compile", schedule, *write_arguments(model, arguments)]
-    words += given.words()
-    if relative(folder) != DEFAULT_FOLDER:
-        words += ["-o", relative(folder)]
+    """The command line that makes a schedule's module current.
+
+    It leaves out what the project says anyway.
+    """
+    settings = project.settings(schedule)
+    words = ["dfsc", "compile", schedule]
+    words += write_arguments(
+        None if model == settings.model else model,
+        {
+            name: value
+            for name, value in arguments.items()
+            if settings.arguments.get(name) != value
+        },
+    )
+    words += given.without(settings.given).words()
+    words += folder_words(project, folder)
     return shlex.join(words)
+
+
+def folder_words(project: Project, folder: Path) -> list[str]:
+    """The words that name a folder of modules, none for the usual one."""
+    if relative(folder) == relative(default_folder(project)):
+        return []
+    return ["-o", relative(folder)]

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from dynaflow_dsl import pipeline
+from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError, Label
 from dynaflow_dsl.resolve.model import Scalar, ScheduleFile
 from dynaflow_dsl.source import Span
 
@@ -34,6 +35,27 @@ class Given:
 
     parameters: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, Scalar] = field(default_factory=dict)
+
+    def over(self, other: Given) -> Given:
+        """Both, where this one goes before the other."""
+        return Given(
+            {**other.parameters, **self.parameters}, {**other.facts, **self.facts}
+        )
+
+    def without(self, other: Given) -> Given:
+        """What the other one does not give anyway."""
+        return Given(
+            {
+                name: text
+                for name, text in self.parameters.items()
+                if other.parameters.get(name) != text
+            },
+            {
+                name: value
+                for name, value in self.facts.items()
+                if other.facts.get(name) != value
+            },
+        )
 
     def words(self) -> list[str]:
         """The words that give a command the same again."""
@@ -97,18 +119,30 @@ def choose_model(
     """The target of the command line, else of the file at `path`.
 
     Arguments of the file's line hold unless the command line names another target.
-    Naming none at all is bad usage.
+    Raises DiagnosticError (DFS110) when nothing names a target.
     """
     if model is not None:
         return ChosenModel(model, dict(arguments), None)
     reference = file.model
     if reference is None:
-        raise click.UsageError(
-            f'{path} names no model: add a line model "package.module:function" '
-            "after the first, or give --model"
-        )
+        raise DiagnosticError([_no_model(file, path)])
     merged = {**dict(reference.arguments), **arguments}
     return ChosenModel(reference.target, merged, reference.span)
+
+
+def _no_model(file: ScheduleFile, path: str) -> Diagnostic:
+    place = None
+    if file.schedules:
+        place = Label(file.schedules[0].name_span, "no model for this schedule")
+    return Diagnostic(
+        "DFS110",
+        f"{path} names no model",
+        place,
+        helps=(
+            'add a line model "package.module:function" after the first',
+            "or give --model, or a `model` of this file in pyproject.toml",
+        ),
+    )
 
 
 def stored_name(target: str) -> str:

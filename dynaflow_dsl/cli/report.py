@@ -29,8 +29,9 @@ FORMS: tuple[Form, ...] = get_args(Form)
 DOCUMENTS: tuple[Form, ...] = ("json", "sarif")
 
 # Errors that leave nothing to find fault with: a model that cannot be loaded, a file
-# that cannot be read, a module that cannot be run here, a defect of ours.
-COULD_NOT_RUN = ("DFS110", "DFS113", "DFS8", "DFS9")
+# that cannot be read or written, settings that mean nothing, a module that cannot be
+# run here, a defect of ours.
+COULD_NOT_RUN = ("DFS110", "DFS113", "DFS130", "DFS506", "DFS8", "DFS9")
 
 COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 
@@ -56,12 +57,14 @@ class Reporter:
     """Writes what a command finds; one lives as long as one command line.
 
     `code` is the exit code so far: it only rises. `output` is where results go, None
-    where stdout is closed; what a model prints meanwhile goes to stderr.
+    where stdout is closed; what a model prints meanwhile goes to stderr. `chosen` says
+    that the command line named the format.
     """
 
     format: Form = "full"
     code: ExitCode = ExitCode.FINE
     output: TextIO | None = field(default_factory=lambda: sys.stdout)
+    chosen: bool = False
     _diagnostics: list[Diagnostic] = field(default_factory=list)
     _results: list[object] = field(default_factory=list)
     _seen: set[str] = field(default_factory=set)
@@ -90,6 +93,11 @@ class Reporter:
             self._seen.add(text)
             return True
         return False
+
+    def prefer(self, form: Form | None) -> None:
+        """Take the format of a project, unless the command line named one."""
+        if form is not None and not self.chosen:
+            self.format = form
 
     def fail(self) -> None:
         """Set the exit code for findings that a result has already shown."""
@@ -163,7 +171,8 @@ def _choose_format(
     context: click.Context, option: click.Parameter, value: Form | None
 ) -> None:
     if value is not None:
-        context.ensure_object(Reporter).format = value
+        reporter = context.ensure_object(Reporter)
+        reporter.format, reporter.chosen = value, True
 
 
 def _exit_code(diagnostic: Diagnostic) -> ExitCode:

@@ -7,14 +7,21 @@ from collections.abc import Mapping
 
 import click
 
+from dynaflow_dsl import pipeline
 from dynaflow_dsl.bind import bind
 from dynaflow_dsl.bind.model import Binding
-from dynaflow_dsl.cli.files import schedule_files
-from dynaflow_dsl.cli.options import parameter_option
+from dynaflow_dsl.cli.files import schedule_file
+from dynaflow_dsl.cli.options import Given, fact_option, parameter_option
 from dynaflow_dsl.cli.report import Reporter, output_format_option
+from dynaflow_dsl.cli.running import current_project
 from dynaflow_dsl.cli.schedules import read_schedule
-from dynaflow_dsl.cli.snapshots import graph_option, note_other_model, read_snapshot
-from dynaflow_dsl.resolve.model import Schedule, ScheduleFile
+from dynaflow_dsl.cli.snapshots import (
+    Snapshot,
+    graph_option,
+    note_other_model,
+    read_snapshot,
+)
+from dynaflow_dsl.resolve.model import Scalar, Schedule, ScheduleFile
 from dynaflow_dsl.views.data import parts_data, schedule_data
 from dynaflow_dsl.views.gantt import gantt
 from dynaflow_dsl.views.parts import parts
@@ -44,6 +51,7 @@ from dynaflow_dsl.views.windows import heading, windows
 )
 @graph_option
 @parameter_option
+@fact_option
 @output_format_option
 @click.pass_obj
 def command(
@@ -52,13 +60,26 @@ def command(
     view: str,
     graph: str | None,
     parameters: Mapping[str, str],
+    facts: Mapping[str, Scalar],
 ) -> int:
-    """Show the timeline or the parts of a schedule file."""
-    (path,) = schedule_files([file])
-    schedules = read_schedule(reporter, path, parameters)
+    """Show the timeline or the parts of a schedule file.
+
+    What it requires of the model is decided as `check` does, with -F before the facts
+    of the snapshot.
+    """
+    project = current_project(reporter)
+    path = schedule_file(file)
+    given = Given(parameters, facts).over(project.settings(path).given)
+    schedules = read_schedule(reporter, path, given.parameters)
     if schedules is None:
         return reporter.code
-    bindings = _bindings(reporter, path, graph, schedules)
+    snapshot = read_snapshot(reporter, path, graph)
+    if snapshot.broken:
+        return reporter.code
+    if facts or snapshot.model is not None:
+        decided = pipeline.require_facts(schedules, snapshot.model, given.facts)
+        reporter.show(decided.diagnostics)
+    bindings = _bindings(reporter, snapshot, schedules)
     if view == "parts" and not bindings:
         raise click.UsageError(
             f"the parts of {path} need its model: "
@@ -70,10 +91,9 @@ def command(
 
 
 def _bindings(
-    reporter: Reporter, path: str, graph: str | None, file: ScheduleFile
+    reporter: Reporter, snapshot: Snapshot, file: ScheduleFile
 ) -> dict[str, tuple[Binding, ...]]:
     """Each schedule bound to each entry of the snapshot; empty without one."""
-    snapshot = read_snapshot(reporter, path, graph)
     if snapshot.model is None:
         return {}
     reporter.show(note_other_model(file, snapshot.path, snapshot.model))

@@ -12,7 +12,7 @@ import click
 from dynaflow_dsl.cli.files import read_text, snapshot_path
 from dynaflow_dsl.cli.options import stored_name
 from dynaflow_dsl.cli.report import Reporter
-from dynaflow_dsl.diagnostics import Diagnostic, Label, Severity
+from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError, Label, Severity
 from dynaflow_dsl.graph import snapshot as snapshots
 from dynaflow_dsl.graph.model import TracedModel
 from dynaflow_dsl.resolve.model import ScheduleFile
@@ -44,7 +44,8 @@ def read_snapshot(reporter: Reporter, schedule: str, chosen: str | None) -> Snap
     text = read_text(path)
     if text is None:
         if chosen is not None:
-            raise click.FileError(chosen, "there is no such file")
+            message = f"{chosen} cannot be read: there is no such file"
+            raise DiagnosticError([Diagnostic("DFS113", message)])
         return Snapshot(path, None)
     parsed = snapshots.parse_snapshot(text, path.as_posix())
     reporter.show(parsed.diagnostics)

@@ -29,15 +29,17 @@ def compare(
         return (_foreign(name),)
     if stored.map is None:
         return (_stale("DFS501", f"the map of {name} is missing", repair),)
-    old, new = _read_map(stored.map), _read_map(current.map) or {}
+    old, new = read_map(stored.map), read_map(current.map) or {}
     if old is None:
         return (_stale("DFS501", f"the map of {name} cannot be read", repair),)
+    if (unknown := unknown_format(name, stored, current)) is not None:
+        return (unknown,)
     found: list[Diagnostic] = []
     if edited_by_hand(stored):
         found.append(_edited(name, repair))
     if old.get("schedule") != new.get("schedule"):
-        source = new.get("source")
-        found.append(_stale("DFS501", f"{name} is stale: {source} changed", repair))
+        why = f"the schedule in {new.get('source')} changed"
+        found.append(_stale("DFS501", f"{name} is stale: {why}", repair))
     found += _graph_changes(name, stored, current, repair)
     if not found:
         found.append(_other_change(name, stored, current, repair))
@@ -46,15 +48,36 @@ def compare(
 
 def edited_by_hand(stored: ModuleText) -> bool:
     """Whether a module differs from the bytes that its map was written with."""
-    known = _read_map(stored.map)
+    known = read_map(stored.map)
     if stored.module is None or known is None:
         return False
     return known.get("body") != hashlib.sha256(stored.module.encode()).hexdigest()
 
 
+def unknown_format(
+    name: str, stored: ModuleText, current: ModuleText
+) -> Diagnostic | None:
+    """DFS505 when a module is of a later format than this version writes.
+
+    Formats are numbers that only rise; an earlier one is merely stale.
+    """
+    old, new = read_map(stored.map) or {}, read_map(current.map) or {}
+    format_, known = old.get("format"), new.get("format")
+    if type(format_) is not int or type(known) is not int or format_ <= known:
+        return None
+    return Diagnostic(
+        "DFS505",
+        f"{name} has format {format_}, and this version of dfsc knows {known}",
+        helps=(
+            "install the version of dfsc that made it, or a later one",
+            "delete the module to have it written in the format of this version",
+        ),
+    )
+
+
 def stored_target(stored: ModuleText) -> tuple[str, dict[str, Any]] | None:
     """The trace target and its arguments that a module was compiled with."""
-    known = _read_map(stored.map) or {}
+    known = read_map(stored.map) or {}
     match known.get("target"):
         case {"name": str(name), "arguments": dict(arguments)}:
             return name, arguments
@@ -63,7 +86,7 @@ def stored_target(stored: ModuleText) -> tuple[str, dict[str, Any]] | None:
 
 def stored_given(stored: ModuleText) -> Given:
     """The parameters and facts that a module was compiled with on a command line."""
-    known = _read_map(stored.map) or {}
+    known = read_map(stored.map) or {}
     match known.get("given"):
         case {"parameters": dict(parameters), "facts": dict(facts)}:
             return Given(
@@ -133,7 +156,7 @@ def _graph_changes(
 
 
 def _graph_digests(text: str | None) -> dict[str, Any]:
-    digests = (_read_map(text) or {}).get("graph")
+    digests = (read_map(text) or {}).get("graph")
     return digests if isinstance(digests, dict) else {}
 
 
@@ -150,7 +173,7 @@ def _other_change(
         )
         message = f"{name} is stale: dfsc writes line {line} differently now"
         return _stale("DFS501", message, repair)
-    maps = _read_map(stored.map), _read_map(current.map)
+    maps = read_map(stored.map), read_map(current.map)
     key, old_value, new_value = _first_difference(*maps)
     message = f"{name} is stale: its map has another `{key}`"
     return _stale("DFS501", message, repair, (f"was: {old_value}", f"is: {new_value}"))
@@ -170,12 +193,13 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def _read_map(text: str | None) -> dict[str, Any] | None:
+def read_map(text: str | None) -> dict[str, Any] | None:
+    """The contents of a map; None when there is none or it is no JSON object."""
     if text is None:
         return None
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 

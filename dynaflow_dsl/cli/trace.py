@@ -9,7 +9,13 @@ from pathlib import Path
 
 import click
 
-from dynaflow_dsl.cli.files import read_text, relative, snapshot_path, write_text
+from dynaflow_dsl.cli.files import (
+    not_written,
+    read_text,
+    relative,
+    snapshot_path,
+    write_text,
+)
 from dynaflow_dsl.cli.models import load_model
 from dynaflow_dsl.cli.options import (
     ChosenModel,
@@ -17,7 +23,9 @@ from dynaflow_dsl.cli.options import (
     model_argument_option,
     write_arguments,
 )
+from dynaflow_dsl.cli.project import Project
 from dynaflow_dsl.cli.report import Reporter, output_format_option
+from dynaflow_dsl.cli.running import current_project
 from dynaflow_dsl.cli.schedules import read_schedule
 from dynaflow_dsl.diagnostics import Diagnostic
 from dynaflow_dsl.graph.model import TracedModel
@@ -53,7 +61,8 @@ def command(
     TARGET is package.module:function or path/file.py:function, or a schedule file with
     a `model` line.
     """
-    chosen = _choose(reporter, target, model_arguments)
+    project = current_project(reporter)
+    chosen = _choose(reporter, target, model_arguments, project)
     if chosen is None:
         return reporter.code
     if output is None and not target.endswith(".dfs"):
@@ -61,7 +70,7 @@ def command(
     path = Path(output) if output is not None else snapshot_path(target)
     name, stored = relative(path), read_text(path)
     if stored is not None and not looks_like_snapshot(stored):
-        raise click.FileError(name, "it is not a snapshot: choose another -o")
+        raise not_written(path, "it is not a snapshot", "choose another -o")
     loaded = load_model(reporter, chosen)
     if loaded is None:
         return reporter.code
@@ -77,14 +86,16 @@ def command(
 
 
 def _choose(
-    reporter: Reporter, target: str, arguments: Mapping[str, Scalar]
+    reporter: Reporter, target: str, arguments: Mapping[str, Scalar], project: Project
 ) -> ChosenModel | None:
     if not target.endswith(".dfs"):
         return ChosenModel(target, arguments, None)
-    file = read_schedule(reporter, target)
+    settings = project.settings(target)
+    file = read_schedule(reporter, target, settings.given.parameters)
     if file is None:
         return None
-    return choose_model(file, target, None, arguments)
+    merged = {**settings.arguments, **arguments}
+    return choose_model(file, target, settings.model, merged)
 
 
 def _compare(

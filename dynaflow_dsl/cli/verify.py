@@ -18,12 +18,13 @@ import click
 
 from dynaflow_dsl import pipeline
 from dynaflow_dsl.bind.model import AFTER, BEFORE, Binding
-from dynaflow_dsl.cli.files import relative, schedule_files
+from dynaflow_dsl.cli.files import relative
 from dynaflow_dsl.cli.models import LoadedModel, load_model
 from dynaflow_dsl.cli.modules import (
     ModuleFiles,
     ModuleText,
     compile_command,
+    default_folder,
     folder_option,
 )
 from dynaflow_dsl.cli.options import (
@@ -33,7 +34,9 @@ from dynaflow_dsl.cli.options import (
     model_options,
     parameter_option,
 )
+from dynaflow_dsl.cli.project import Project
 from dynaflow_dsl.cli.report import Reporter, output_format_option
+from dynaflow_dsl.cli.running import chosen_files, current_project, going_on
 from dynaflow_dsl.cli.schedules import read_schedule
 from dynaflow_dsl.cli.staleness import compare
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
@@ -49,17 +52,23 @@ EDITED = "DFS504"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """How modules are run: no `batches` stand for the usual ones, no `device` for that
-    of the target.
+    """What the command line and the project ask for, the same for every file.
+
+    No `batches` stand for the usual ones, no `device` for that of the target.
     """
 
+    project: Project
+    folder: Path
+    model: str | None
+    arguments: Mapping[str, Scalar]
+    given: Given
     batches: tuple[int, ...]
     device: str | None
     compiled: bool
 
 
 @click.command("verify")
-@click.argument("file")
+@click.argument("paths", nargs=-1, metavar="[PATH...]")
 @folder_option
 @model_options
 @parameter_option
@@ -82,8 +91,8 @@ class Request:
 @click.pass_obj
 def command(
     reporter: Reporter,
-    file: str,
-    folder: str,
+    paths: tuple[str, ...],
+    folder: str | None,
     model: str | None,
     model_arguments: Mapping[str, Scalar],
     parameters: Mapping[str, str],
@@ -92,39 +101,67 @@ def command(
     device: str | None,
     text_only: bool,
 ) -> int:
-    """Run the module of a schedule file beside its model, and compare.
+    """Run the modules of schedule files beside their models, and compare.
 
     Runs the module in DIR, or what compile would write if there is none. Results must
     equal the same pieces on one stream bit for bit, and the unsplit model but for
     rounding; the order of streams is recorded and checked for races and early frees.
     """
-    (path,) = schedule_files([file])
-    schedules = read_schedule(reporter, path, parameters)
+    project = current_project(reporter)
+    request = Request(
+        project,
+        Path(folder) if folder is not None else default_folder(project),
+        model,
+        model_arguments,
+        Given(parameters, facts),
+        batches,
+        device,
+        compiled=not text_only,
+    )
+    files = chosen_files(project, paths)
+    for path in files:
+        with going_on(reporter):
+            _verify_file(reporter, path, request, several=len(files) > 1)
+    return reporter.code
+
+
+def _verify_file(
+    reporter: Reporter, path: str, request: Request, *, several: bool
+) -> None:
+    settings = request.project.settings(path)
+    given = request.given.over(settings.given)
+    schedules = read_schedule(reporter, path, given.parameters)
     if schedules is None:
-        return reporter.code
-    chosen = choose_model(schedules, path, model, model_arguments)
+        return
+    if not schedules.schedules:
+        reporter.say(f"{path}: no schedule, so nothing to run")
+        return
+    model = request.model if request.model is not None else settings.model
+    arguments = {**settings.arguments, **request.arguments}
+    chosen = choose_model(schedules, path, model, arguments)
     loaded = load_model(reporter, chosen)
     if loaded is None:
-        return reporter.code
-    compiled = pipeline.compile_schedules(schedules, loaded.traced, facts)
+        return
+    compiled = pipeline.compile_schedules(schedules, loaded.traced, given.facts)
     reporter.show(compiled.diagnostics)
     if compiled.value is None or not compiled.ok:
-        return reporter.code
+        return
     made = compiled.value
-    request = Request(batches, device, compiled=not text_only)
+    if several:
+        reporter.say(f"{path}:")
     current = ModuleText(made.text, made.map)
     repair = compile_command(
-        path, Path(folder), model, model_arguments, Given(parameters, facts)
+        path, request.project, request.folder, request.model, request.arguments, given
     )
     with tempfile.TemporaryDirectory() as temporary:
-        files = ModuleFiles.of(Path(folder), made.name)
+        files = ModuleFiles.of(request.folder, made.name)
         if files.module.is_file():
             found = compare(relative(files.module), files.read(), current, repair)
             reporter.show(found)
             # A stale module has other parts than the model; an edited one is worth a
             # run, which shows what the edit broke.
             if any(item.code != EDITED for item in found):
-                return reporter.code
+                return
         else:
             name = relative(files.module)
             reporter.say(f"there is no {name}: verifying what compile would write")
@@ -133,11 +170,10 @@ def command(
         module = _import(files.module)
         if isinstance(module, Diagnostic):
             reporter.show([module])
-            return reporter.code
+            return
         for binding in made.bindings:
             _verify(reporter, module, loaded, binding, request)
         _try_out(reporter, module, loaded, made.bindings, request)
-    return reporter.code
 
 
 def _verify(

@@ -48,13 +48,19 @@ class Diagnostic:
     def others(self) -> tuple[Label, ...]:
         """The secondary places, and where the text at any of the places is used.
 
-        Text that a `use` brought in is at fault only together with that `use`.
+        Text that a `use` brought in is at fault only together with that `use`, and a
+        stage only as its `stagger` places it.
         """
         if self.primary is None:
             return self.secondary
         places = (self.primary, *self.secondary)
         uses = dict.fromkeys(use for place in places for use in place.span.uses)
-        return (*self.secondary, *(Label(use, "used here") for use in uses))
+        return (*self.secondary, *(Label(use, _what_it_does(use)) for use in uses))
+
+
+def _what_it_does(statement: Span) -> str:
+    """What a statement does with text that it brings to another place."""
+    return "in this stagger" if statement.text.startswith("stagger") else "used here"
 
 
 @dataclass(frozen=True, slots=True)

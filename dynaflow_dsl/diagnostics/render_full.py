@@ -98,6 +98,7 @@ def _place(label: Label, primary: bool) -> Mark:
 
 def _display(line: str, places: Iterable[Mark]) -> tuple[str, list[Mark]]:
     """A line as it is printed, and the places in it as columns of the print."""
+    line, places = _clip(line, list(places))
     shown: list[str] = []
     columns = [0]
     for character in line:
@@ -111,12 +112,12 @@ def _display(line: str, places: Iterable[Mark]) -> tuple[str, list[Mark]]:
             columns[min(place.end, len(line))],
         )
         marks.append(Mark(start, max(end, start + 1), place.text, place.primary))
-    return _clip("".join(shown), marks)
+    return "".join(shown), marks
 
 
 def _clip(text: str, marks: list[Mark]) -> tuple[str, list[Mark]]:
     """Keep a stretch around the marks when a line is too long to print."""
-    if _width(text) <= MAX_WIDTH or not text.isascii():
+    if len(text) <= MAX_WIDTH:
         return text, marks
     focus = next((mark for mark in marks if mark.primary), marks[0] if marks else None)
     first = max(focus.start - MAX_WIDTH // 2, 0) if focus else 0

@@ -27,6 +27,19 @@ def rows(tree: syntax.SyntaxTree) -> Iterator[Row]:
         yield from _declaration(declaration)
 
 
+def first_line(node: syntax.Statement | syntax.Equal) -> str:
+    """The first line of a statement, however long, without a colon at its end."""
+    match node:
+        case syntax.Equal(names):
+            return f"equal {flat(_names(names))}"
+    return flat(next(_statement(node, 0)).content).removesuffix(":")
+
+
+def step_text(step: syntax.Step) -> str:
+    """A step of a window."""
+    return flat(_step(step))
+
+
 def _declaration(node: syntax.Declaration) -> Iterator[Row]:
     match node:
         case syntax.Import(file, names):

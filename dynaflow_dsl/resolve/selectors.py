@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal, assert_never
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label
@@ -38,7 +39,9 @@ def resolve_selector(
             if name == REST:
                 return model.RestSelector(span)
             if parts is not None and name not in parts:
-                found.append(unknown_name("part", name, span, parts))
+                unknown = unknown_name("part", name, span, parts)
+                module = f"a module has a dot before it: .{name}"
+                found.append(replace(unknown, helps=(*unknown.helps, module)))
                 return None
             return model.PartSelector(name, span)
         case syntax.OperationsIn():

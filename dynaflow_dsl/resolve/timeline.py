@@ -67,6 +67,10 @@ class Timeline:
             return ()
         if len(steps) < count or not self._check_stages(steps):
             return ()
+        steps = [
+            replace(step, span=replace(step.span, used_at=stagger.span))
+            for step in steps
+        ]
         if self.repeats:
             return tuple(self._staggered(steps, by, k) for k in range(count))
         # The whole model runs once, so that the last pieces follow by themselves.
@@ -281,6 +285,7 @@ class Timeline:
             f"{part} has no piece {span.text}",
             Label(span, f"the last piece is {self.pieces - 1}"),
             (Label(self.split.span, f"cut into {self.pieces} pieces here"),),
+            helps=(f"pieces are numbered from 0 to {self.pieces - 1}",),
         )
 
     def _no_index(self, word: str, span: Span) -> Diagnostic:
@@ -373,13 +378,19 @@ def _twice(first: model.Step, step: model.Step, timeline: Timeline) -> Diagnosti
     # Named as the one of the two that has an index, if one of them runs for all pieces.
     piece = first.piece if step.piece is None else step.piece
     plain = model.Step(step.part, piece, previous=False, span=step.span)
-    note = "a step of the iteration before counts as that part's step"
+    notes = []
+    if first.previous != step.previous:
+        notes.append("a step of the iteration before counts as that part's step")
+    whole = next((s for s in (step, first) if "[" not in s.span.text), None)
+    if whole is not None and timeline.pieces > 1:
+        text = f"'{whole.span.text}' without an index stands for all pieces"
+        notes.append(f"{text}, [0] to [{timeline.pieces - 1}]")
     return Diagnostic(
         "DFS304",
         f"{timeline.step_text(plain)} is in the timeline twice",
         Label(step.span, "again here"),
         (Label(first.span, "first here"),),
-        notes=(note,) if first.previous != step.previous else (),
+        notes=tuple(notes),
     )
 
 

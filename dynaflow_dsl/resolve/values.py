@@ -43,7 +43,9 @@ def evaluate(
             return value
         case syntax.Symbol(name, span):
             if name not in scope:
-                found.append(unknown_name("value", name, span, scope))
+                written_otherwise = name.lower() in ("true", "false")
+                choices = [name.lower()] if written_otherwise else scope
+                found.append(unknown_name("value", name, span, choices))
             return scope.get(name)
         case syntax.ListOf(items):
             values = [_item(item, found, scope) for item in items]

@@ -19,8 +19,9 @@ class LoadError(RuntimeFault):
     """A generated module cannot be loaded with this model or on this device.
 
     DFS801: the model is not the one that the module was made for. DFS803: the map file
-    beside the module is missing or broken. DFS804: the module's format is unknown.
-    DFS805: a part cannot be compiled for every size of its inputs.
+    beside the module is missing or broken. DFS505: the module's format is unknown.
+    DFS804: the module is not of the shape that the runtime expects. DFS805: a part
+    cannot be compiled for every size of its inputs.
     """
 
 

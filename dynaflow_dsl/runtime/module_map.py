@@ -79,7 +79,7 @@ def map_path(module: Path) -> Path:
 def read_map(module: Path) -> ModuleMap:
     """The map of the generated module in the file `module`.
 
-    Raises LoadError: DFS803 when it is missing or broken, DFS804 for an unknown format.
+    Raises LoadError: DFS803 when it is missing or broken, DFS505 for an unknown format.
     """
     path = map_path(module)
     try:
@@ -93,7 +93,7 @@ def read_map(module: Path) -> ModuleMap:
         raise _broken(module, "it has no `format`")
     if document["format"] not in KNOWN_FORMATS:
         raise LoadError(
-            "DFS804",
+            "DFS505",
             f"{module.name} has module format {document['format']!r}, and this version "
             f"of the runtime knows {', '.join(map(str, KNOWN_FORMATS))}: compile it "
             "again with the `dfsc` that is installed beside this runtime.",

@@ -41,7 +41,7 @@ class Span:
     """Characters `start` to `end` (exclusive) of a source.
 
     `used_at` is the statement that brought the text to where it counts, for text that
-    stands elsewhere: the `use` of a group of parts.
+    stands elsewhere: the `use` of a group of parts, the `stagger` of a stage.
     """
 
     source: Source

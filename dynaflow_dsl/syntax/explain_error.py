@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Sequence
 from typing import cast
 
@@ -31,6 +32,8 @@ _KINDS = {
 }
 _STRUCTURE = ("_NL", "_DEDENT", "$END")
 
+_CLOSING = {")": "(", "]": "["}
+
 _CHARACTER_HELPS = {
     "'": "texts stand in double quotes",
     ";": "a statement ends with its line",
@@ -38,6 +41,11 @@ _CHARACTER_HELPS = {
     "}": "blocks are made by indentation",
     "&": "write 'and' in conditions, '|' in timelines",
     "!": "write 'not', or '!=' to compare",
+    "\u201c": "texts stand in plain double quotes",
+    "\u201d": "texts stand in plain double quotes",
+    "\u2018": "texts stand in plain double quotes",
+    "\u2019": "texts stand in plain double quotes",
+    "/": "write '.' in a module path, '|' between steps, '//' to divide",
     ".": "the names in a module path stand between single dots",
     "\r": "lines end with a line feed, or with carriage return and line feed",
     "\u00a0": "this is a no-break space: use an ordinary one",
@@ -111,6 +119,13 @@ def _unexpected_word(
             )
     if word.type == "_INDENT":
         return _indented(word, source, lines)
+    if word in _CLOSING and _opens_nowhere(word, source, lines):
+        return Diagnostic(
+            "DFS005",
+            f"this '{word}' closes nothing",
+            Label(_place(word, source, lines, "word"), "opened nowhere"),
+            helps=(f"remove it, or add '{_CLOSING[word]}'",),
+        )
     accepted = sorted(error.accepts)
     return Diagnostic(
         "DFS004",
@@ -118,6 +133,15 @@ def _unexpected_word(
         Label(_place(word, source, lines, "word"), _expected(accepted, tables)),
         helps=_similar(word, accepted, tables),
     )
+
+
+def _opens_nowhere(word: Token, source: Source, lines: Sequence[LogicalLine]) -> bool:
+    """Whether no bracket of a statement is open where one is closed."""
+    end = int(word.start_pos or 0)
+    line = last_line(lines, end)
+    before = source.text[line.start if line else end : end]
+    tokens = re.sub(r'"[^"\n]*"|#[^\n]*', "", before)
+    return tokens.count(_CLOSING[word]) <= tokens.count(word)
 
 
 def _shown(word: Token) -> str:

@@ -84,6 +84,10 @@ def _check_version(source: Source, layout: Layout) -> Diagnostic | None:
         return layout.diagnostics[0]
     span = Span(source, first.start, first.end)
     match = _VERSION.fullmatch(span.text)
+    if match is None and re.match(r"dfs\b", span.text):
+        message = "this is no edition of the language"
+        text = "an edition is one whole number"
+        return Diagnostic("DFS014", message, Label(span, text), helps=helps)
     if match is None:
         message = "the version of the language comes first"
         return Diagnostic("DFS014", message, Label(span, "before this"), helps=helps)

@@ -154,7 +154,7 @@ def test_other_files_are_not_overwritten(workspace: Workspace, capsys: Capture) 
     workspace.module.parent.mkdir()
     workspace.module.write_text("mine = 1\n")
     assert workspace.compile() == 2
-    assert "it is not a generated module" in capsys.readouterr().err
+    assert "there is a file that is not a generated module" in capsys.readouterr().err
     assert workspace.module.read_text() == "mine = 1\n"
 
 
@@ -162,9 +162,13 @@ def test_two_files_may_not_make_one_module(
     workspace: Workspace, capsys: Capture
 ) -> None:
     (workspace.folder / "other.dfs").write_text(workspace.schedule.read_text())
-    assert run(["compile", "."]) == 2
+    before = workspace.files()
+    assert run(["compile", "."]) == 1
     shown = capsys.readouterr().err
     assert "other.dfs and stack.dfs both make executors/stack_halves.py" in shown
+    assert "--> stack.dfs:6:10" in shown
+    assert "::: other.dfs:6:10" in shown
+    assert workspace.files() == before
 
 
 def test_a_file_without_model_needs_one(workspace: Workspace, capsys: Capture) -> None:

@@ -5,6 +5,7 @@ import click
 import pytest
 
 from dynaflow_dsl.cli import files
+from dynaflow_dsl.diagnostics import DiagnosticError
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +66,7 @@ def test_failing_leaves_the_old_file(
         raise OSError(28, os.strerror(28))
 
     monkeypatch.setattr(Path, "replace", refuse)
-    with pytest.raises(click.FileError, match="No space left"):
+    with pytest.raises(DiagnosticError, match=r"DFS506.*No space left"):
         files.write_text(path, "new")
     assert path.read_text() == "old"
     assert names(tmp_path) == ["module.py"]
@@ -73,7 +74,7 @@ def test_failing_leaves_the_old_file(
 
 def test_a_folder_in_the_way_is_said(tmp_path: Path) -> None:
     (tmp_path / "module.py").mkdir()
-    with pytest.raises(click.FileError):
+    with pytest.raises(DiagnosticError, match="DFS506"):
         files.write_text(tmp_path / "module.py", "new")
     assert names(tmp_path) == ["module.py"]
 
@@ -81,7 +82,7 @@ def test_a_folder_in_the_way_is_said(tmp_path: Path) -> None:
 def test_reading_what_is_not_there_or_no_text(tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes(b"\xff")
     assert files.read_text(tmp_path / "nothing") is None
-    with pytest.raises(click.FileError, match="not UTF-8"):
+    with pytest.raises(DiagnosticError, match=r"DFS113.*not UTF-8"):
         files.read_text(tmp_path / "latin")
 
 

@@ -122,7 +122,10 @@ def test_repair_repeats_what_was_given(wide: Workspace, capsys: Capture) -> None
     assert wide.compile("-P", "ways=3", "-F", "width=4") == 0
     wide.change(wide.schedule, "share = 0.5", "share = 0.25")
     (found,) = check(wide, capsys)
-    assert found["message"] == "executors/stack_halves.py is stale: stack.dfs changed"
+    assert (
+        found["message"]
+        == "executors/stack_halves.py is stale: the schedule in stack.dfs changed"
+    )
     assert found["helps"] == ["run `dfsc compile stack.dfs -P ways=3 -F width=4`"]
 
 

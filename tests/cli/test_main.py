@@ -2,6 +2,7 @@ import errno
 import io
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -42,15 +43,20 @@ def test_every_command_has_help(name: str, capsys: Capture) -> None:
     ("words", "message"),
     [
         (["prune"], "No such command 'prune'"),
-        (["check"], "Missing argument 'PATH...'"),
+        (["check"], "name schedule files or folders"),
         (["explain", "DFS302", "--depth"], "No such option"),
         (["--output-format", "yaml", "explain"], "'yaml' is not one of"),
         (["explain", "DFS99999"], "there is no code DFS99999"),
     ],
 )
 def test_bad_usage_could_not_run(
-    words: list[str], message: str, capsys: Capture
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Capture,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     assert run(words) == 2
     output = capsys.readouterr()
     assert output.out == ""

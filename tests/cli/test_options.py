@@ -2,12 +2,14 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from dynaflow_dsl.cli.main import COMMANDS, commands
 from dynaflow_dsl.cli.options import (
     choose_model,
     model_argument_option,
     read_scalar,
     write_arguments,
 )
+from dynaflow_dsl.diagnostics import DiagnosticError
 from dynaflow_dsl.resolve.model import ModelReference, Scalar, ScheduleFile
 from dynaflow_dsl.source import Source, Span
 
@@ -60,8 +62,34 @@ def test_another_target_takes_no_argument_of_the_file() -> None:
 
 
 def test_no_target_at_all() -> None:
-    with pytest.raises(click.UsageError, match=r"a\.dfs names no model"):
+    with pytest.raises(DiagnosticError, match=r"DFS110: a\.dfs names no model"):
         choose_model(ScheduleFile(None, (), ""), "a.dfs", None, {"layers": 2})
+
+
+def test_options_of_one_name_are_the_same_in_all_commands() -> None:
+    """Whoever knows an option of one command knows it of all."""
+    context = click.Context(commands)
+    found: dict[str, dict[str, str]] = {}
+    for name in COMMANDS:
+        command = commands.get_command(context, name)
+        assert command is not None
+        for option in command.params:
+            if isinstance(option, click.Option):
+                kind = f"{option.type.name} {option.is_flag} {option.multiple}"
+                for written in option.opts:
+                    found.setdefault(written, {})[name] = f"{kind} {option.metavar}"
+    different = {
+        written: by_command
+        for written, by_command in found.items()
+        if len(set(by_command.values())) > 1
+    }
+    # The output of `trace` is a file, that of the others a folder.
+    assert set(different) <= {"-o"}
+    takes = {written: set(by_command) for written, by_command in found.items()}
+    assert takes["-P"] == {"compile", "check", "show", "verify"}
+    assert takes["-F"] == takes["-P"]
+    assert takes["-M"] == {"compile", "trace", "verify"}
+    assert takes["--output-format"] == set(COMMANDS)
 
 
 @click.command()

@@ -77,7 +77,10 @@ def test_changed_schedule() -> None:
     current = written(MODULE + "\n", schedule="cccc")
     (found,) = compare(NAME, written(), current, REPAIR)
     assert found.code == "DFS501"
-    assert found.message == "executors/sample.py is stale: sample.dfs changed"
+    assert (
+        found.message
+        == "executors/sample.py is stale: the schedule in sample.dfs changed"
+    )
 
 
 def test_changed_graph_names_the_first_function_that_differs() -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from dynaflow_dsl import __version__
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Severity, explanation, render
 from dynaflow_dsl.source import Source, Span
+from tests.messages.test_messages import CASE, FILES, messages
 
 SOURCE = Source("a b/x,y:1.dfs", "dfs 1\n\nschedule order:\n")
 DIAGNOSTIC = Diagnostic(
@@ -101,6 +105,15 @@ def test_sarif_without_diagnostics_is_a_log() -> None:
     log = json.loads(render([], "sarif"))
     check_log(log)
     assert log["runs"][0]["results"] == []
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_sarif_of_every_message(file: Path) -> None:
+    cases = CASE.finditer(file.read_text(encoding="utf-8"))
+    found = [diagnostic for case in cases for diagnostic in messages(case)]
+    log = json.loads(render(found, "sarif"))
+    check_log(log)
+    assert len(log["runs"][0]["results"]) == len(found) > 0
 
 
 def check_log(log: dict[str, Any]) -> None:

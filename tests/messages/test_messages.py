@@ -3,14 +3,17 @@
 A block of `dfs` is followed by a block of `text` with the whole output for it. After an
 intended change, `pytest tests/messages --update` rewrites the second. Before the block
 may stand what the schedule meets: files that it can import (`dfs NAME`), parameters and
-facts of a command line (`sh`), facts of a model (`facts`, one in a line), or the model
-itself (`graph`, in the words of `tests.bind.graphs`), and a plug-in (`plugin`).
+facts of a command line (`sh`), facts of a model (`facts`, one in a line), and a plug-in
+(`plugin`). With a block of `graph` (in the words of `tests.bind.graphs`) or of `model`
+the schedule is bound, planned and proved as well: the latter for the model of
+docs/language.md (`plain`), or for one that shows what a code is about.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterable
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from unittest.mock import patch
@@ -28,6 +31,7 @@ from dynaflow_dsl.resolve.model import Schedule
 from dynaflow_dsl.source import Source
 from dynaflow_dsl.syntax import parse
 from tests.bind.graphs import graph
+from tests.project.test_language_document import findings
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -38,10 +42,24 @@ CASE = re.compile(
     r"(?:```sh\n(?P<options>(?:(?!```).)*)```\n\n)?"
     r"(?:```facts\n(?P<facts>(?:(?!```).)*)```\n\n)?"
     r"(?:```graph\n(?P<graph>(?:(?!```).)*)```\n\n)?"
+    r"(?:```model\n(?P<model>\w+)\n```\n\n)?"
     r"```dfs\n(?P<dfs>.*?)```\n\n```text\n(?P<text>.*?)```\n",
     re.DOTALL,
 )
 FILE = re.compile(r"```dfs ([^\n]+)\n(.*?)```\n", re.DOTALL)
+
+
+# What no schedule or command line can show; the file tests the text.
+TESTED_ELSEWHERE = {
+    "DFS701": "tests/prove/test_messages.py",
+    "DFS702": "tests/prove/test_messages.py",
+    "DFS801": "tests/runtime/test_load.py",
+    "DFS802": "tests/runtime/test_inputs.py",
+    "DFS803": "tests/runtime/test_load.py",
+    "DFS804": "tests/cli/test_verify.py",
+    "DFS805": "tests/runtime/test_sizes.py",
+    "DFS900": "tests/cli/test_main.py",
+}
 
 
 def messages(case: re.Match[str]) -> tuple[Diagnostic, ...]:
@@ -58,6 +76,8 @@ def messages(case: re.Match[str]) -> tuple[Diagnostic, ...]:
 
 
 def answer(case: re.Match[str]) -> tuple[Diagnostic, ...]:
+    if case["model"] is not None:
+        return findings(case["dfs"], case["model"])
     main = Source("example.dfs", case["dfs"])
     parsed = parse(main)
     if parsed.value is None:
@@ -112,18 +132,35 @@ def test_messages(file: Path, update: bool) -> None:
     assert blocks == len(CASE.findall(text)) > 0
 
 
-def test_every_code_that_is_raised_has_a_message_here() -> None:
-    rooms = [ROOT / "dynaflow_dsl" / room for room in ("syntax", "resolve")]
-    sources = [file for room in rooms for file in room.rglob("*.py")]
+def raised() -> set[str]:
+    """The codes that the package names."""
+    sources = [*(ROOT / "dynaflow_dsl").rglob("*.py")]
     sources += (ROOT / "grammars" / "mistakes").glob("*.mistake")
-    raised = {
+    return {
         code
         for file in sources
-        for code in re.findall(r"DFS[0-9]{3}", file.read_text(encoding="utf-8"))
+        for code in re.findall(r"\bDFS[0-9]{3}\b", file.read_text(encoding="utf-8"))
     }
-    shown = {
-        code
-        for file in FILES
-        for code in re.findall(r"(?:error|info)\[(DFS[0-9]{3})\]", file.read_text())
-    }
-    assert raised - shown == set()
+
+
+def without_message(texts: Iterable[str]) -> set[str]:
+    """The codes whose message is in none of the texts, and in no other test."""
+    text = "\n".join(texts)
+    shown = set(re.findall(r"\b(?:error|warning|info)\[(DFS[0-9]{3})\]: \S", text))
+    return raised() - shown - TESTED_ELSEWHERE.keys()
+
+
+def test_every_code_that_is_raised_has_a_message_here() -> None:
+    texts = [file.read_text(encoding="utf-8") for file in HERE.rglob("*.md")]
+    assert without_message(texts) == set()
+
+
+def test_a_code_without_message_is_found() -> None:
+    texts = [file.read_text(encoding="utf-8") for file in HERE.rglob("*.md")]
+    assert without_message(text.replace("[DFS302]", "") for text in texts) == {"DFS302"}
+
+
+@pytest.mark.parametrize(("code", "file"), TESTED_ELSEWHERE.items())
+def test_the_other_codes_have_tests(code: str, file: str) -> None:
+    assert code in (ROOT / file).read_text(encoding="utf-8")
+    assert code in raised()

@@ -78,6 +78,7 @@ SHOWN_OTHERWISE = {
     "DFS115": "about a model",
     "DFS116": "no fault",
     "DFS117": "about a package",
+    "DFS130": "about another file",
 }
 
 

@@ -82,7 +82,7 @@ def test_broken_map(tmp_path: Path, toy: Toy, content: str) -> None:
 def test_unknown_format(tmp_path: Path, toy: Toy) -> None:
     module = changed(tmp_path, lambda document: document.update(format=99))
     error = refusal(module, toy)
-    assert error.code == "DFS804"
+    assert error.code == "DFS505"
     assert "has module format 99" in error.message
 
 
