@@ -96,7 +96,7 @@ def _near_paths(path: PathSelector, base: str, modules: Modules) -> tuple[str, .
     prefix = f"{base}." if base else ""
     below = [name[len(prefix) :] for name in modules.paths if name.startswith(prefix)]
     anchor = "" if path.anchor == "scope" else path.anchor
-    if below and all(name[0].isdigit() for name in below):
+    if base and below and all(name[0].isdigit() for name in below):
         # The modules of a list have numbers for names.
         return (f"{base} is a list: 'each' goes over its modules as .{base}.*",)
     return nearest(".".join(path.pattern), below, f"{anchor}.")
