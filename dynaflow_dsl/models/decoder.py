@@ -49,7 +49,7 @@ def decoder_spec(
     not know.
     """
     config = model.config.get_text_config()
-    _check_attention(config)
+    _check_attention(model)
     check_experts(model)
     if sequence is not None and not 1 < sequence <= capacity:
         raise ValueError(
@@ -175,7 +175,13 @@ class _Arguments:
         return (*given, *caches)
 
 
-def _check_attention(config: PreTrainedConfig) -> None:
+def _check_attention(model: PreTrainedModel) -> None:
+    config = model.config.get_text_config()
+    if not model._can_compile_fullgraph:
+        raise ValueError(
+            f"{type(model).__name__} does not work with a cache of a fixed length, as "
+            "transformers says itself"
+        )
     implementation = config._attn_implementation
     if implementation not in _IMPLEMENTATIONS:
         raise ValueError(
