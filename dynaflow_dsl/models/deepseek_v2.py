@@ -1,7 +1,7 @@
-"""Trace targets for Hugging Face's DeepSeek-V2 with random weights: latent attention, a dense
-first layer, shared experts.
+"""Trace targets for Hugging Face's DeepSeek-V2 with random weights.
 
-`decode` and `prefill` have one entry each, `serve` has both.
+Latent attention, a dense first layer, shared experts. `decode` and `prefill` have one
+entry each, `serve` has both.
 """
 
 from __future__ import annotations

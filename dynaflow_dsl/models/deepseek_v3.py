@@ -1,7 +1,7 @@
-"""Trace targets for Hugging Face's DeepSeek-V3 with random weights: latent attention, dense
-first layers, shared experts.
+"""Trace targets for Hugging Face's DeepSeek-V3 with random weights.
 
-`decode` and `prefill` have one entry each, `serve` has both.
+Latent attention, dense first layers, shared experts. `decode` and `prefill` have one
+entry each, `serve` has both.
 """
 
 from __future__ import annotations

@@ -13,6 +13,29 @@ from dynaflow_dsl.trace import Scalar, TraceSpec
 
 TINY = "tiny"
 _SPREAD = 0.3
+_SIZES = (
+    "layers",
+    "hidden",
+    "heads",
+    "kv_heads",
+    "head_width",
+    "intermediate",
+    "vocab",
+    "window",
+    "experts",
+    "active_experts",
+    "expert_intermediate",
+)
+
+FIELDS = {
+    "layers": "num_hidden_layers",
+    "hidden": "hidden_size",
+    "heads": "num_attention_heads",
+    "kv_heads": "num_key_value_heads",
+    "intermediate": "intermediate_size",
+    "vocab": "vocab_size",
+}
+"""What most configurations call their sizes."""
 
 
 class DecodeOptions(TypedDict, total=False):
@@ -65,7 +88,7 @@ class Family:
     config: type[PreTrainedConfig]
     tiny: Mapping[str, Any]
     published: Mapping[str, Mapping[str, Any]]
-    fields: Mapping[str, str] = field(default_factory=lambda: FIELDS)
+    fields: Mapping[str, str] = field(default_factory=FIELDS.copy)
 
     def decode(self, **options: Unpack[DecodeOptions]) -> TraceSpec:
         """One token for every row of a batch.
@@ -141,28 +164,3 @@ class Family:
     def _facts(self, config: PreTrainedConfig) -> dict[str, Scalar]:
         found = {name: getattr(config, item) for name, item in self.fields.items()}
         return {name: value for name, value in found.items() if isinstance(value, int)}
-
-
-_SIZES = (
-    "layers",
-    "hidden",
-    "heads",
-    "kv_heads",
-    "head_width",
-    "intermediate",
-    "vocab",
-    "window",
-    "experts",
-    "active_experts",
-    "expert_intermediate",
-)
-
-FIELDS = {
-    "layers": "num_hidden_layers",
-    "hidden": "hidden_size",
-    "heads": "num_attention_heads",
-    "kv_heads": "num_key_value_heads",
-    "intermediate": "intermediate_size",
-    "vocab": "vocab_size",
-}
-"""What most configurations call their sizes."""

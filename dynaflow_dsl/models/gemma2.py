@@ -1,7 +1,7 @@
-"""Trace targets for Hugging Face's Gemma 2 with random weights; every other layer sees a
-window.
+"""Trace targets for Hugging Face's Gemma 2 with random weights.
 
-`decode` and `prefill` have one entry each, `serve` has both.
+Every other layer sees a window. `decode` and `prefill` have one
+entry each, `serve` has both.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Trace targets for Hugging Face's Gemma 3 with random weights; layers that see a
-window and layers that see everything have rotary tables of their own.
+"""Trace targets for Hugging Face's Gemma 3 with random weights.
 
-`decode` and `prefill` have one entry each, `serve` has both.
+Layers with a window have a rotary table of their own. `decode` and `prefill` have one
+entry each, `serve` has both.
 """
 
 from __future__ import annotations
 
-from transformers import Gemma3TextConfig, Gemma3ForCausalLM
+from transformers import Gemma3ForCausalLM, Gemma3TextConfig
 
 from dynaflow_dsl.models.family import FIELDS, Family
 

@@ -1,7 +1,7 @@
-"""Trace targets for Hugging Face's GPT-OSS with random weights: attention with sinks,
-windows in every other layer, experts in all.
+"""Trace targets for Hugging Face's GPT-OSS with random weights.
 
-`decode` and `prefill` have one entry each, `serve` has both.
+Sinks, windows in every other layer, experts in all. `decode` and `prefill` have one
+entry each, `serve` has both.
 """
 
 from __future__ import annotations

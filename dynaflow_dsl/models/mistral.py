@@ -1,6 +1,7 @@
-"""Trace targets for Hugging Face's Mistral with random weights; every layer sees a window.
+"""Trace targets for Hugging Face's Mistral with random weights.
 
-`decode` and `prefill` have one entry each, `serve` has both.
+Every layer sees a window. `decode` and `prefill` have one
+entry each, `serve` has both.
 """
 
 from __future__ import annotations
