@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from dynaflow_dsl.models.cache import (
     CachedDecoder,
@@ -21,6 +21,7 @@ from dynaflow_dsl.models.cache import (
     make_caches,
 )
 from dynaflow_dsl.models.generation import GreedyTrial
+from dynaflow_dsl.models.random_weights import random_model
 from dynaflow_dsl.trace import Entry, Persistent, TraceSpec
 
 __all__ = ["CachedDecoder", "decoder_spec", "greedy_inputs", "random_model"]
@@ -95,38 +96,6 @@ def decoder_spec(
         device=device if meta else model.device.type,
         dtype=model.dtype,
     )
-
-
-def random_model(
-    model_class: type[PreTrainedModel],
-    config: PreTrainedConfig,
-    *,
-    dtype: str = "float32",
-    device: str = "cpu",
-    meta: bool = False,
-    seed: int = 0,
-) -> PreTrainedModel:
-    """A model with random weights in evaluation mode, always the same for a seed.
-
-    With `meta` it has shapes and no memory. Experts run as a batched product with the
-    weights that each token chose: rows then do not meet in a sort. Raises ValueError
-    for an unknown dtype.
-    """
-    kind = getattr(torch, dtype, None)
-    if not isinstance(kind, torch.dtype):
-        raise ValueError(f"dtype is {dtype!r}, which is none of torch's")
-    options = {"experts_implementation": "batched_mm"}
-    if not model_class._can_set_experts_implementation():
-        options = {}
-    with torch.random.fork_rng(), torch.device("meta" if meta else device):
-        torch.manual_seed(seed)
-        model: PreTrainedModel = model_class._from_config(
-            config,
-            dtype=kind,
-            attn_implementation="sdpa" if model_class._supports_sdpa else "eager",
-            **options,
-        )
-    return model.eval().requires_grad_(False)
 
 
 def check_experts(model: PreTrainedModel) -> None:

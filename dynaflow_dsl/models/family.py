@@ -8,7 +8,8 @@ from typing import Any, TypedDict, Unpack
 
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from dynaflow_dsl.models.decoder import decoder_spec, random_model
+from dynaflow_dsl.models.decoder import decoder_spec
+from dynaflow_dsl.models.random_weights import random_model
 from dynaflow_dsl.trace import Scalar, TraceSpec
 
 TINY = "tiny"
