@@ -62,8 +62,7 @@ def encode(
         "num_attention_heads": 16,
         "intermediate_size": 4096,
     }
-    shapes = {"tiny": tiny, "base": {}, "large": large}
-    config = BertConfig(**shape_of(size, shapes))
+    config = BertConfig(**shape_of(size, {"tiny": tiny, "base": {}, "large": large}))
     model = random_model(
         BertModel, config, dtype=dtype, device=device, meta=meta, seed=seed
     )

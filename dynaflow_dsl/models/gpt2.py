@@ -17,6 +17,8 @@ GPT2 = Family(
         "n_embd": 64,
         "n_head": 4,
         "vocab_size": 512,
+        "bos_token_id": None,
+        "eos_token_id": None,
     },
     published={
         "124m": {

@@ -7,6 +7,7 @@ and `prefill` have one entry each; for a model of your own use `mamba_spec`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -140,10 +141,7 @@ def mamba_spec(
         adapter=StatefulDecoder,
         root="model",
         entries={
-            name: Entry(
-                lambda sizes, length=length: _arguments(model, sizes["batch"], length)
-            )
-            for name, length in lengths.items()
+            name: Entry(_Arguments(model, length)) for name, length in lengths.items()
         },
         dims={
             "input_ids": ("batch", None),
@@ -167,25 +165,31 @@ def mamba_spec(
     )
 
 
-def _arguments(model: MambaForCausalLM, rows: int, length: int) -> tuple[Any, ...]:
-    config = model.config
-    lengths = torch.randint(1, length + 1, (rows, 1))
-    mask = torch.arange(length)[None, :] >= length - lengths
-    ids = torch.randint(0, config.vocab_size, (rows, length))
+class _Arguments:
+    """Example arguments for one sequence length, with random states."""
 
-    def states(width: int) -> list[torch.Tensor]:
-        shape = (rows, config.intermediate_size, width)
+    def __init__(self, model: MambaForCausalLM, length: int) -> None:
+        self.config, self.length = model.config, length
+        self.device, self.dtype = model.device, model.dtype
+
+    def __call__(self, sizes: Mapping[str, int]) -> tuple[Any, ...]:
+        rows, length, config = sizes["batch"], self.length, self.config
+        lengths = torch.randint(1, length + 1, (rows, 1))
+        mask = torch.arange(length)[None, :] >= length - lengths
+        ids = torch.randint(0, config.vocab_size, (rows, length))
+        return (
+            ids.to(self.device),
+            mask.to(self.device),
+            self._states(rows, config.conv_kernel),
+            self._states(rows, config.state_size),
+        )
+
+    def _states(self, rows: int, width: int) -> list[torch.Tensor]:
+        shape = (rows, self.config.intermediate_size, width)
         return [
-            torch.randn(shape, dtype=model.dtype, device=model.device)
-            for _ in range(config.num_hidden_layers)
+            torch.randn(shape, dtype=self.dtype, device=self.device)
+            for _ in range(self.config.num_hidden_layers)
         ]
-
-    return (
-        ids.to(model.device),
-        mask.to(model.device),
-        states(config.conv_kernel),
-        states(config.state_size),
-    )
 
 
 def _configuration(
