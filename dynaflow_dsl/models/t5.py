@@ -343,6 +343,7 @@ def _configuration(options: dict[str, Any]) -> T5Config:
         "d_kv": options.get("head_width", 16),
         "d_ff": options.get("intermediate", 128),
         "vocab_size": options.get("vocab", 512),
+        "relative_attention_num_buckets": 8,
         "relative_attention_max_distance": 16,
         # As other targets: so wide that logits differ between tokens.
         "initializer_factor": 2.0,
