@@ -1,3 +1,5 @@
+from copy import deepcopy
+
 import pytest
 import torch
 from transformers import (
@@ -71,7 +73,8 @@ FAMILIES: dict[str, Family] = {
 
 def model_of(family: str) -> PreTrainedModel:
     model_class, config = FAMILIES[family]
-    return random_model(model_class, config)
+    # Some tests change it.
+    return random_model(model_class, deepcopy(config))
 
 
 @pytest.fixture(params=sorted(FAMILIES))
