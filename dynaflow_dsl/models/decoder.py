@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from dynaflow_dsl.models.cache import (
     CachedDecoder,
@@ -47,10 +47,11 @@ def decoder_spec(
 
     Layers with a window keep the whole text, like the others, and are given the model's
     own masks. Raises ValueError for models whose attention or experts the adapter does
-    not know.
+    not know, and for caches longer than its positions.
     """
     config = model.config.get_text_config()
     _check_attention(model)
+    _check_capacity(config, capacity)
     check_experts(model)
     if sequence is not None and not 1 < sequence <= capacity:
         raise ValueError(
@@ -160,3 +161,14 @@ def _check_attention(model: PreTrainedModel) -> None:
     kinds = set(getattr(config, "layer_types", None) or ())
     if unknown := sorted(kinds - _KINDS):
         raise ValueError(f"the adapter does not know layers of kind {unknown[0]}")
+
+
+def _check_capacity(config: PreTrainedConfig, capacity: int) -> None:
+    positions = getattr(config, "max_position_embeddings", None)
+    if capacity < 1:
+        raise ValueError(f"capacity is {capacity}; a cache has a place or more")
+    if isinstance(positions, int) and capacity > positions:
+        raise ValueError(
+            f"capacity is {capacity}, but the model has positions for {positions} "
+            "tokens; the configuration's max_position_embeddings says so"
+        )

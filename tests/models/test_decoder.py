@@ -274,6 +274,17 @@ def test_latent_attention_keeps_what_its_layers_say() -> None:
     assert [(one.keys, one.values) for one in shapes] == [((1, 16), (1, 8))] * 2
 
 
+@pytest.mark.parametrize(
+    ("capacity", "message"), [(0, "a place or more"), (65, "positions for 64 tokens")]
+)
+def test_a_cache_is_as_long_as_the_positions_at_most(
+    capacity: int, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        decoder_spec(model_of("gpt_neox"), capacity=capacity)
+    assert decoder_spec(model_of("gpt_neox"), capacity=64).entries
+
+
 @pytest.mark.parametrize("sequence", [1, CAPACITY + 1])
 def test_prompts_must_fit_into_the_cache(sequence: int) -> None:
     with pytest.raises(ValueError, match="sequence is"):
