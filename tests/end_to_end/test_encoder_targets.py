@@ -73,6 +73,19 @@ def test_whisper_hears_each_recording_alone(tmp_path: Path) -> None:
         close(hidden[row], encoder(features[row : row + 1]).last_hidden_state[0])
 
 
+def test_pieces_are_joined_as_the_whole_lies_in_memory(tmp_path: Path) -> None:
+    """What is after the layers is compiled for the strides that convolutions leave."""
+    made = built("whisper/halves.dfs", whisper.encode(layers=1), tmp_path)
+    assert "torch.permute(mlp_0, (0, 2, 1))" in made.compiled.text
+
+
+@pytest.mark.slow
+def test_compiled_parts_take_joined_pieces(tmp_path: Path) -> None:
+    made = built("whisper/halves.dfs", whisper.encode(layers=1), tmp_path)
+    for report in run_verify(made, batches=(7,), compiled=True):
+        assert report.ok, str(report)
+
+
 @torch.no_grad()
 def test_clip_reads_texts_up_to_their_end(tmp_path: Path) -> None:
     made = built("clip/text_halves.dfs", clip.text(layers=2, sequence=9), tmp_path)
@@ -88,6 +101,25 @@ def test_clip_reads_texts_up_to_their_end(tmp_path: Path) -> None:
     for row, length in enumerate(lengths):
         expected = made.spec.model.get_text_features(ids[row : row + 1, :length])
         close(features[row], expected.pooler_output[0])
+
+
+@pytest.mark.parametrize("schedule", ["branches", "towers"])
+@torch.no_grad()
+def test_both_towers_of_clip(schedule: str, tmp_path: Path) -> None:
+    text = (SCHEDULES / "clip" / f"{schedule}.dfs").read_text(encoding="utf-8")
+    spec = clip.both(layers=2, sequence=9)
+    made = build(spec, text.replace(" into 2 ", " into [3, 2, 2] "), tmp_path)
+    check(made)
+    torch.manual_seed(0)
+    ids, images = torch.randint(2, 511, (ROWS, 9)), torch.randn(ROWS, 3, 32, 32)
+    ids[:, -1] = 511
+    texts, pictures = run(made, ids, torch.ones(ROWS, 9, dtype=torch.bool), images)
+    output = spec.model(input_ids=ids, pixel_values=images)
+    ways = zip(
+        (texts, pictures), (output.text_embeds, output.image_embeds), strict=True
+    )
+    for given, expected in ways:
+        close(given / given.norm(dim=-1, keepdim=True), expected)
 
 
 STEPS = 32
