@@ -72,6 +72,19 @@ def test_logits_are_those_of_the_untouched_model(name: str, tmp_path: Path) -> N
         assert report.ok, str(report)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gemma3", "deepseek_v2"])
+def test_compiled_parts(name: str, tmp_path: Path) -> None:
+    """Masks by turns; latent attention with complex numbers, and experts."""
+    schedule, sizes = FAMILIES[name]
+    text = (SCHEDULES / schedule / "halves.dfs").read_text(encoding="utf-8")
+    spec = import_module(f"dynaflow_dsl.models.{name}").decode(
+        layers=2, vocab=96, capacity=CAPACITY, **sizes
+    )
+    for report in run_verify(build(spec, text, tmp_path), batches=(5,), compiled=True):
+        assert report.ok, str(report)
+
+
 @pytest.mark.parametrize("name", WINDOWED)
 @torch.no_grad()
 def test_the_windows_of_these_targets_are_narrower_than_the_text(name: str) -> None:
