@@ -8,10 +8,23 @@ from dynaflow_dsl.emit.layout import Expression, call, listed
 from dynaflow_dsl.plan.model import Free, Layer, Statement, Wait
 
 
-def merged(pieces: Sequence[str], axis: int) -> Expression:
-    """Pieces made one tensor; a single one is copied."""
+def merged(pieces: Sequence[str], axis: int, order: tuple[int, ...] = ()) -> Expression:
+    """Pieces made one tensor; a single one is copied.
+
+    torch.cat lays axes out from the first to the last. With another `order` of axes in
+    memory it joins the pieces as they lie.
+    """
     if len(pieces) == 1:
         return f"{pieces[0]}.clone()"
+    if order:
+        inside = [call("torch.permute", [piece, str(order)]) for piece in pieces]
+        back = tuple(order.index(k) for k in range(len(order)))
+        joined = _cat(inside, order.index(axis))
+        return call("torch.permute", [joined, str(back)])
+    return _cat(pieces, axis)
+
+
+def _cat(pieces: Sequence[Expression], axis: int) -> Expression:
     arguments: list[Expression] = [listed(pieces)]
     if axis:
         arguments.append(str(axis))

@@ -180,8 +180,8 @@ class StepWriter:
                 yield from _explained(wait, why_waited(statement, following), indent)
             case Slices(targets, base):
                 yield from self._slices(targets, base, margin)
-            case Merge(target, pieces, axis, stream):
-                joined = merged(pieces, axis)
+            case Merge(target, pieces, axis, stream, order):
+                joined = merged(pieces, axis, order)
                 lines = lay_out(f"{target} = ", joined, "", indent + 4)
                 yield from self._on_stream(stream, lines, indent)
             case Free(variables):

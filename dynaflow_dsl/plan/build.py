@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TypeAlias
 
-from dynaflow_dsl.bind.model import AFTER, BEFORE
+from dynaflow_dsl.bind.model import AFTER, BEFORE, Binding
+from dynaflow_dsl.graph.memory import memory_order
 from dynaflow_dsl.plan.clocks import START, Moment, Signal, signal_of
 from dynaflow_dsl.plan.draft import Draft, results, results_of
 from dynaflow_dsl.plan.lifetimes import Place
@@ -229,7 +230,7 @@ def _gathered(event: Event, table: VariableTable) -> Iterator[Merge]:
             key = table.makers[value].key
             pieces = tuple(table.output(key, j) for j in range(table.pieces))
             target = table.gathered[binding.variables[key]]
-            yield Merge(target, pieces, binding.axes[value], site.stream)
+            yield _joined(value, target, pieces, binding, site.stream)
 
 
 def _ends(draft: Draft, place: Place) -> list[Statement]:
@@ -292,5 +293,12 @@ def _merged(value: str, target: str, table: VariableTable) -> Statement:
         return Merge(target, (table.base(key),), 0)
     pieces = tuple(table.output(key, j) for j in range(table.pieces))
     if value in table.binding.axes:
-        return Merge(target, pieces, table.binding.axes[value])
+        return _joined(value, target, pieces, table.binding, MAIN)
     return Slices((target,), Variable(pieces[0]))
+
+
+def _joined(
+    value: str, target: str, pieces: tuple[str, ...], binding: Binding, stream: str
+) -> Merge:
+    order = memory_order(binding.graph, value)
+    return Merge(target, pieces, binding.axes[value], stream, order)

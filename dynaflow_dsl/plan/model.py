@@ -134,12 +134,17 @@ class Slices:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """`target = torch.cat([...], axis)` on a stream; of one piece, a copy."""
+    """`target = torch.cat([...], axis)` on a stream; of one piece, a copy.
+
+    `order` are the axes as they lie in the whole tensor's memory, outermost first,
+    where that is not from the first to the last: its readers are compiled for that.
+    """
 
     target: str
     pieces: tuple[str, ...]
     axis: int
     stream: str = MAIN
+    order: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
