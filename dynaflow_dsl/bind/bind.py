@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 
 from dynaflow_dsl.bind.convexity import program_order
 from dynaflow_dsl.bind.dependence import Dependence, analyse
@@ -25,7 +26,8 @@ from dynaflow_dsl.bind.ownership import (
 )
 from dynaflow_dsl.bind.programs import Mismatch
 from dynaflow_dsl.bind.rows import split_axes
-from dynaflow_dsl.bind.selectors import index_modules
+from dynaflow_dsl.bind.selectors import Modules, Scope, index_modules
+from dynaflow_dsl.bind.unmatched import partly_matched
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Result
 from dynaflow_dsl.graph.model import Graph
 from dynaflow_dsl.resolve.model import Each, Schedule
@@ -43,7 +45,7 @@ def bind(schedule: Schedule, graph: Graph) -> Result[Binding]:
     ownership, paths, found = assign(each, modules, dependence)
     if found:
         return Result(None, tuple(found))
-    missing = list(_missing(each, paths, ownership))
+    missing = list(_missing(each, paths, ownership, modules))
     if missing:
         return Result(None, tuple(missing))
     order, fault = program_order(each, paths, ownership, dependence)
@@ -87,10 +89,12 @@ def bind(schedule: Schedule, graph: Graph) -> Result[Binding]:
 
 
 def _missing(
-    each: Each, paths: tuple[str, ...], ownership: Ownership
+    each: Each, paths: tuple[str, ...], ownership: Ownership, modules: Modules
 ) -> Iterator[Diagnostic]:
     """Every part holds something in every iteration."""
     held = set(ownership.owner.values())
+    parts = {part.name: part for part in each.parts}
+    scopes = [Scope(modules, paths, index, parts) for index in range(len(paths))]
     for part in each.parts:
         have = [i for i in range(len(paths)) if (part.name, i) in held]
         if len(have) == len(paths):
@@ -105,7 +109,9 @@ def _missing(
             )
         else:
             where = (paths[lacking], paths[have[0]])
-            yield layers_differ(each, part, "the first has no such operations", where)
+            reason = "the first has no such operations"
+            found = layers_differ(each, part, reason, where)
+            yield replace(found, notes=partly_matched(part, scopes))
 
 
 def _foreign_writes(

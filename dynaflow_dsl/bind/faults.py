@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from dynaflow_dsl.bind.selectors import Modules, Scope
+from dynaflow_dsl.bind.selectors import Modules
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.graph.model import Operation
-from dynaflow_dsl.resolve.model import Each, OwnSelector, Part, PathSelector, Split
+from dynaflow_dsl.resolve.model import Each, Part, PathSelector, Split
 
 SHOWN = 5
 
@@ -17,48 +17,17 @@ def no_iterations(each: Each, modules: Modules, *, matched: bool) -> Diagnostic:
     """The `each` matches no module that holds operations."""
     text = each.path.span.text
     if matched:
-        return _nothing_runs(text, each.path)
+        return nothing_runs(text, each.path)
     return Diagnostic(
         "DFS201",
         f"{text} matches no module of the model",
         Label(each.path.span, "matches nothing"),
-        helps=_nearest(".".join(each.path.pattern), modules.paths, "."),
+        helps=nearest(".".join(each.path.pattern), modules.paths, "."),
     )
 
 
-def empty_selector(
-    leaf: PathSelector | OwnSelector,
-    path: PathSelector,
-    scopes: Sequence[Scope],
-    modules: Modules,
-    *,
-    matched: bool,
-) -> Diagnostic:
-    """A path in a part, with or without `own in`, selects nothing in any iteration."""
-    text = path.span.text
-    if matched and isinstance(leaf, OwnSelector):
-        return Diagnostic(
-            "DFS201",
-            f"{text} has no operations of its own in the traced model",
-            Label(leaf.span, "all its operations belong to modules below it"),
-            helps=(f"write {text} for the module and all below",),
-        )
-    if matched:
-        return _nothing_runs(text, path)
-    base = "" if path.anchor == "root" else scopes[0].path
-    prefix = f"{base}." if base else ""
-    below = [name[len(prefix) :] for name in modules.paths if name.startswith(prefix)]
-    anchor = "" if path.anchor == "scope" else path.anchor
-    where = f" below {base}" if base else ""
-    return Diagnostic(
-        "DFS201",
-        f"{text} matches no module{where}",
-        Label(path.span, "matches nothing"),
-        helps=_nearest(".".join(path.pattern), below, f"{anchor}."),
-    )
-
-
-def _nothing_runs(text: str, path: PathSelector) -> Diagnostic:
+def nothing_runs(text: str, path: PathSelector) -> Diagnostic:
+    """A path whose modules hold no operation."""
     return Diagnostic(
         "DFS201",
         f"{text} has no operations in the traced model",
@@ -67,7 +36,8 @@ def _nothing_runs(text: str, path: PathSelector) -> Diagnostic:
     )
 
 
-def _nearest(wanted: str, paths: Sequence[str], prefix: str) -> tuple[str, ...]:
+def nearest(wanted: str, paths: Sequence[str], prefix: str) -> tuple[str, ...]:
+    """Help for a path that matches nothing: paths like it, else those that exist."""
     pattern = wanted.split(".")
     candidates = [path.split(".") for path in paths if path]
     # `.layer.*` is near to `.layers.*`, and not to each of the layers.
@@ -81,14 +51,15 @@ def _nearest(wanted: str, paths: Sequence[str], prefix: str) -> tuple[str, ...]:
     )
     for among in (alike, [".".join(path) for path in candidates]):
         if near := get_close_matches(wanted, among, n=SHOWN, cutoff=0.6):
-            return (f"did you mean {_or([prefix + path for path in near])}?",)
+            return (f"did you mean {joined([prefix + path for path in near])}?",)
     level = sorted({path[0] for path in candidates})
     if not level:
         return ()
     return (f"modules here: {', '.join(prefix + p for p in level[: 2 * SHOWN])}",)
 
 
-def _or(items: Sequence[str]) -> str:
+def joined(items: Sequence[str]) -> str:
+    """`a, b or c`."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} or {items[-1]}"
 
 
@@ -143,7 +114,7 @@ def unclaimed(
     )
     return Diagnostic(
         "DFS203",
-        f"no part takes {_or(relative[:SHOWN])}, which runs between parts",
+        f"no part takes {joined(relative[:SHOWN])}, which runs between parts",
         Label(each.timeline_span, "parts must be complete between first and last"),
         notes=sources(inside),
         helps=(

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from dynaflow_dsl.bind.dependence import Dependence, closure
 from dynaflow_dsl.bind.faults import (
-    empty_selector,
     no_iterations,
     shared_operation,
     unclaimed,
@@ -22,12 +21,11 @@ from dynaflow_dsl.bind.selectors import (
     Scope,
     contains_rest,
     evaluate,
-    leaves,
     match_modules,
-    modules_of,
 )
+from dynaflow_dsl.bind.unmatched import no_iteration_having, without_operations
 from dynaflow_dsl.diagnostics import Diagnostic
-from dynaflow_dsl.resolve.model import Each, OwnSelector, Part
+from dynaflow_dsl.resolve.model import Each
 
 
 class Owner(NamedTuple):
@@ -55,8 +53,22 @@ def iteration_paths(each: Each, modules: Modules, dependence: Dependence) -> lis
     def first_operation(path: str) -> int:
         return min(modules.below.get(path, ()), default=len(dependence.operations))
 
+    def chosen(path: str) -> bool:
+        if each.having is None:
+            return path in modules.below
+        wanted = match_modules(modules, path, each.having.pattern)
+        return any(found in modules.below for found in wanted)
+
     found = match_modules(modules, "", each.path.pattern)
-    return sorted((p for p in found if p in modules.below), key=first_operation)
+    return sorted(filter(chosen, found), key=first_operation)
+
+
+def _no_iterations(each: Each, modules: Modules) -> Diagnostic:
+    matched = match_modules(modules, "", each.path.pattern)
+    running = [path for path in matched if path in modules.below]
+    if running and each.having is not None:
+        return no_iteration_having(each, each.having, running, modules)
+    return no_iterations(each, modules, matched=bool(matched))
 
 
 def assign(
@@ -65,14 +77,13 @@ def assign(
     """Give every operation an owner; the iterations' paths; what is wrong."""
     paths = tuple(iteration_paths(each, modules, dependence))
     if not paths:
-        matched = bool(match_modules(modules, "", each.path.pattern))
-        return Ownership(), (), [no_iterations(each, modules, matched=matched)]
+        return Ownership(), (), [_no_iterations(each, modules)]
     parts = {part.name: part for part in each.parts}
     result = Ownership()
-    found = list(_empty_selectors(each.parts, paths, modules))
+    scopes = [Scope(modules, paths, index, parts) for index in range(len(paths))]
+    found = list(without_operations(each.parts, scopes))
     if found:
         return result, paths, found
-    scopes = [Scope(modules, paths, index, parts) for index in range(len(paths))]
     # With `prev` and `next` a part takes from its neighbours, so `rest` comes last.
     for scope in scopes:
         found += _select(scope, result, dependence, rest=False)
@@ -83,19 +94,6 @@ def assign(
     for index, path in enumerate(paths):
         _attach_own(index, modules.at.get(path, frozenset()), result, dependence)
     return result, paths, _outside(each, paths, result, dependence)
-
-
-def _empty_selectors(
-    parts: Sequence[Part], paths: tuple[str, ...], modules: Modules
-) -> Iterator[Diagnostic]:
-    scopes = [Scope(modules, paths, i, {}) for i in range(len(paths))]
-    for part in parts:
-        for leaf in leaves(part.selector):
-            if any(evaluate(leaf, scope) for scope in scopes):
-                continue
-            path = leaf.operand if isinstance(leaf, OwnSelector) else leaf
-            matched = any(modules_of(path, scope) for scope in scopes)
-            yield empty_selector(leaf, path, scopes, modules, matched=matched)
 
 
 def _with_rest(scope: Scope, result: Ownership) -> Scope:

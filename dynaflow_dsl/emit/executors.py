@@ -220,8 +220,8 @@ def _function_doc(part: BoundPart, users: Sequence[int], binding: Binding) -> st
         where = f"{each.name}s {numbers[0]} to {numbers[-1]}"
     else:
         where = f"{each.name}s {', '.join(map(str, numbers))}"
-    selector = next(p.selector.span.text for p in each.parts if p.name == part.name)
-    return f"{part.name}, {where}: {' '.join(selector.split())}"
+    selector = next(p.selector.span for p in each.parts if p.name == part.name)
+    return f"{part.name}, {where}: {selector.phrase}"
 
 
 def _camel(name: str) -> str:

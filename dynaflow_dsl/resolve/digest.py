@@ -42,13 +42,14 @@ def _schedule(schedule: model.Schedule) -> list[object]:
     if schedule.requirements:
         conditions = [_expression(each.condition) for each in schedule.requirements]
         more.append(["require", conditions])
+    having = [_selector(each.having)] if each.having is not None else []
     return [
         schedule.name,
         [stream.name for stream in schedule.streams],
         [split.dimension, list(map(str, split.weights)), split.index, split.align]
         if split
         else None,
-        [each.name, _selector(each.path)],
+        [each.name, _selector(each.path), *having],
         [[part.name, part.streams, _selector(part.selector)] for part in each.parts],
         [
             [
@@ -86,9 +87,15 @@ def _selector(selector: model.Selector) -> list[object]:
             return ["part", name]
         case model.OwnSelector(operand):
             return ["own", _selector(operand)]
+        case model.OperationsSelector(by, name, _, operand):
+            return ["in", by, name, _selector(operand)]
+        case model.WeightsSelector(operand):
+            return ["weights", _selector(operand)]
         case model.RestSelector():
             return ["rest"]
         case model.UnionSelector(left, right):
             return ["+", _selector(left), _selector(right)]
         case model.DifferenceSelector(left, right):
             return ["-", _selector(left), _selector(right)]
+        case model.FirstMatchSelector(choices):
+            return ["or", *map(_selector, choices)]

@@ -110,9 +110,40 @@ class PartSelector:
 
 @dataclass(frozen=True, slots=True)
 class OwnSelector:
-    """`own in PATH`: the operations of the selected modules themselves."""
+    """`own in SELECTOR`: the operations of the selected modules themselves.
 
-    operand: PathSelector
+    Those are the modules that the operand's paths match, not what lies below them.
+    """
+
+    operand: Selector
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class OperationsSelector:
+    """`all_reduce in SELECTOR`, `"mark:gate" in SELECTOR`: some of its operations.
+
+    `by` says what `patterns` are compared with: the operation's operator, the names of
+    marks or of functions that it ran under. A `kind` is an alias for several operators,
+    with the waits for their results. `name` is as written, without the prefix.
+    """
+
+    by: Literal["kind", "operator", "mark", "function"]
+    name: str
+    patterns: tuple[str, ...]
+    operand: Selector
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsSelector:
+    """`weights in SELECTOR`: the parameters that the operations read.
+
+    It names no operation, so it never stands beside a selector of another class except
+    in its own operand.
+    """
+
+    operand: Selector
     span: Span
 
 
@@ -141,13 +172,24 @@ class DifferenceSelector:
     span: Span
 
 
+@dataclass(frozen=True, slots=True)
+class FirstMatchSelector:
+    """`A or B or C`: in each iteration the first that names an operation there."""
+
+    choices: tuple[Selector, ...]
+    span: Span
+
+
 Selector: TypeAlias = (
     PathSelector
     | PartSelector
     | OwnSelector
+    | OperationsSelector
+    | WeightsSelector
     | RestSelector
     | UnionSelector
     | DifferenceSelector
+    | FirstMatchSelector
 )
 
 
@@ -198,7 +240,10 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """`each NAME in PATH`: parts and the timeline of one iteration."""
+    """`each NAME in PATH having PATH`: parts and the timeline of one iteration.
+
+    Iterations are those matches of `path` below which `having` matches something.
+    """
 
     name: str
     path: PathSelector
@@ -207,6 +252,7 @@ class Each:
     timeline: Literal["order", "stagger"]
     timeline_span: Span
     span: Span
+    having: PathSelector | None = None
 
 
 @dataclass(frozen=True, slots=True)

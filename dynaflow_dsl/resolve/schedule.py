@@ -13,6 +13,7 @@ from dynaflow_dsl.resolve.parameters import listed, resolve_parameters
 from dynaflow_dsl.resolve.requirements import check_names
 from dynaflow_dsl.resolve.selectors import (
     check_selectors,
+    resolve_having,
     resolve_path,
     resolve_selector,
 )
@@ -152,8 +153,9 @@ class ScheduleResolver:
         self.names.declare("iteration", each.name)
         if each.path.anchor in ("prev", "next"):
             self.found.append(_misplaced_anchor(each.path))
+        having = None
         if each.having is not None:
-            self.found.append(not_yet("'having'", each.having.span))
+            having = resolve_having(each.having, self.found)
         timelines: list[syntax.Order | syntax.Stagger] = []
         declared: list[syntax.Part] = []
         body, whole = self.groups.expand(each.body, self.found)
@@ -204,6 +206,7 @@ class ScheduleResolver:
             "order" if isinstance(timelines[0], syntax.Order) else "stagger",
             timelines[0].span,
             each.span,
+            having,
         )
 
     def _windows(

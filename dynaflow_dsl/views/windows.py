@@ -35,6 +35,8 @@ def heading(schedule: Schedule) -> str:
         split = schedule.split
         facts.append(f"{split.dimension} in {schedule.pieces} pieces as {split.index}")
     scope = f"each {each.name} in {each.path.span.text}"
+    if each.having is not None:
+        scope += f" having {each.having.span.text}"
     values = [f"{each.name} = {written(each.value)}" for each in schedule.parameters]
     name = schedule.name + (f"({', '.join(values)})" if values else "")
     return f"{name}: {'; '.join(facts)}\n{scope}"

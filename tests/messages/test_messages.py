@@ -2,20 +2,24 @@
 
 A block of `dfs` is followed by a block of `text` with the whole output for it. After an
 intended change, `pytest tests/messages --update` rewrites the second. Before the block
-may stand what the schedule meets: files that it can import (`dfs NAME`), parameters and
-facts of a command line (`sh`), facts of a model (`facts`, one in a line).
+may stand what the schedule meets: files that it can import (`dfs NAME`), a plug-in that
+is installed (`plugin`), parameters and facts of a command line (`sh`), facts of a model
+(`facts`, one in a line).
 """
 
 from __future__ import annotations
 
 import re
 import shlex
+from importlib.metadata import EntryPoint
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from dynaflow_dsl.cli.options import read_scalar
 from dynaflow_dsl.diagnostics import Diagnostic, render
+from dynaflow_dsl.operations import plugins
 from dynaflow_dsl.resolve import Facts, Unreadable, decide, resolve
 from dynaflow_dsl.source import Source
 from dynaflow_dsl.syntax import parse
@@ -25,6 +29,7 @@ ROOT = HERE.parent.parent
 FILES = sorted(HERE.glob("*.md"))
 CASE = re.compile(
     r"(?P<files>(?:```dfs [^\n]+\n(?:(?!```).)*```\n\n)*)"
+    r"(?:```plugin\n(?P<plugin>(?:(?!```).)*)```\n\n)?"
     r"(?:```sh\n(?P<options>(?:(?!```).)*)```\n\n)?"
     r"(?:```facts\n(?P<facts>(?:(?!```).)*)```\n\n)?"
     r"```dfs\n(?P<dfs>.*?)```\n\n```text\n(?P<text>.*?)```\n",
@@ -34,6 +39,19 @@ FILE = re.compile(r"```dfs ([^\n]+)\n(.*?)```\n", re.DOTALL)
 
 
 def messages(case: re.Match[str]) -> tuple[Diagnostic, ...]:
+    if case["plugin"] is None:
+        return answer(case)
+    name, place = case["plugin"].strip().split(" = ")
+    plugin = EntryPoint(name, place, plugins.GROUP)
+    plugins._values.cache_clear()
+    try:
+        with patch("importlib.metadata.entry_points", lambda group: [plugin]):
+            return answer(case)
+    finally:
+        plugins._values.cache_clear()
+
+
+def answer(case: re.Match[str]) -> tuple[Diagnostic, ...]:
     main = Source("example.dfs", case["dfs"])
     parsed = parse(main)
     if parsed.value is None:
@@ -64,11 +82,11 @@ def messages(case: re.Match[str]) -> tuple[Diagnostic, ...]:
 def test_messages(file: Path, update: bool) -> None:
     text = file.read_text(encoding="utf-8")
 
-    def answer(case: re.Match[str]) -> str:
+    def answered_case(case: re.Match[str]) -> str:
         question = case[0][: case.start("text") - case.start()]
         return f"{question}{render(messages(case))}```\n"
 
-    answered = CASE.sub(answer, text)
+    answered = CASE.sub(answered_case, text)
     if update:
         file.write_text(answered, encoding="utf-8")
     assert answered == text or update

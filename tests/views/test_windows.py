@@ -1,4 +1,5 @@
 from dynaflow_dsl.views.windows import windows
+from tests.bind.graphs import schedule as bind_schedule
 from tests.views.sample import halves, unsplit
 
 
@@ -21,6 +22,11 @@ after the last layer:
     prev.mlp[1]
 """
     )
+
+
+def test_the_heading_has_what_iterations_must_have() -> None:
+    made = bind_schedule("a = .attn", each=".layers.* having .attn")
+    assert windows(made).splitlines()[1] == "each layer in .layers.* having .attn"
 
 
 def test_number_of_iterations_may_be_unknown() -> None:
