@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
+from dynaflow_dsl.models import deepseek_v2
 from dynaflow_dsl.models.family import Family
 from tests.end_to_end.building import Built, build, run_verify
 from tests.end_to_end.stepping import alone, by_steps, random_prompts
@@ -69,6 +70,15 @@ def test_logits_are_those_of_the_untouched_model(name: str, tmp_path: Path) -> N
     assert expected.std() > 0.1, "logits are so equal that nothing is compared"
     torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
     for report in run_verify(made, batches=(1, 5)):
+        assert report.ok, str(report)
+
+
+@pytest.mark.slow
+def test_compiled_parts(tmp_path: Path) -> None:
+    """A dense layer and one with experts, with rotations of complex numbers."""
+    text = (SCHEDULES / "deepseek" / "halves.dfs").read_text(encoding="utf-8")
+    spec = deepseek_v2.decode(layers=2, vocab=96, capacity=CAPACITY)
+    for report in run_verify(build(spec, text, tmp_path), batches=(5,), compiled=True):
         assert report.ok, str(report)
 
 
