@@ -8,13 +8,15 @@ import pytest
 
 from dynaflow_dsl import pipeline
 from dynaflow_dsl.models.decoder import decoder_spec
+from dynaflow_dsl.models.deepseek_v3 import DEEPSEEK_V3
 from dynaflow_dsl.models.qwen3_moe import QWEN3_MOE
 from dynaflow_dsl.models.random_weights import random_model
 from dynaflow_dsl.source import Source
 from dynaflow_dsl.trace import TraceSpec, trace
 from tests.end_to_end.building import build, run_verify
 
-HALVES = Path(__file__).parents[2] / "schedules" / "moe" / "halves.dfs"
+SCHEDULES = Path(__file__).parents[2] / "schedules"
+HALVES = SCHEDULES / "moe" / "halves.dfs"
 
 BESIDE = """dfs 1
 
@@ -50,6 +52,20 @@ def test_sorted_experts_cannot_be_split() -> None:
     assert found.value is None
     assert {finding.code for finding in found.diagnostics} == {"DFS601"}
     assert "sort" in str(found.diagnostics[0].notes)
+
+
+@pytest.mark.parametrize("implementation", ["batched_mm", "grouped_mm"])
+def test_the_shared_expert_runs_beside_the_others(
+    implementation: str, tmp_path: Path
+) -> None:
+    config = DEEPSEEK_V3.configuration({"layers": 3, "vocab": 64}, 16)
+    model = random_model(DEEPSEEK_V3.model, config)
+    model.set_experts_implementation(implementation)
+    text = (SCHEDULES / "deepseek" / "shared.dfs").read_text("utf-8")
+    made = build(decoder_spec(model, capacity=16), text, tmp_path)
+    (report,) = run_verify(made, batches=(1, 5))
+    assert report.ok, str(report)
+    assert ("routed", "shared") in report.recordings[0].concurrent
 
 
 @pytest.mark.parametrize("implementation", ["batched_mm", "grouped_mm"])
