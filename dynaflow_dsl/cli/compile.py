@@ -202,13 +202,16 @@ def _hides(name: str) -> str | None:
 
 
 def _bad_name(file: ScheduleFile, name: str, why: str) -> Diagnostic:
-    single = len(file.schedules) == 1
+    named = file.select or (file.schedules[0] if len(file.schedules) == 1 else None)
+    kind = "file" if named is None else "schedule"
+    if named is not None and named is file.select:
+        kind = "select"
     return Diagnostic(
         code="DFS101",
         message=f"the module would be called '{name}'",
-        primary=Label(file.schedules[0].name_span, why) if single else None,
-        notes=() if single else (why,),
-        helps=(f"rename the {'schedule' if single else 'file'}",),
+        primary=Label(named.name_span, why) if named is not None else None,
+        notes=() if named is not None else (why,),
+        helps=(f"rename the {kind}",),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import click
 
+from dynaflow_dsl import pipeline
 from dynaflow_dsl.bind import bind
 from dynaflow_dsl.bind.model import Binding
 from dynaflow_dsl.cli.files import schedule_files
@@ -18,6 +19,7 @@ from dynaflow_dsl.resolve.model import Schedule, ScheduleFile
 from dynaflow_dsl.views.data import parts_data, schedule_data
 from dynaflow_dsl.views.gantt import gantt
 from dynaflow_dsl.views.parts import parts
+from dynaflow_dsl.views.select import select_data, select_text
 from dynaflow_dsl.views.windows import heading, windows
 
 
@@ -58,7 +60,7 @@ def command(
     schedules = read_schedule(reporter, path, parameters)
     if schedules is None:
         return reporter.code
-    bindings = _bindings(reporter, path, graph, schedules)
+    bindings = _bindings(reporter, path, graph, schedules, view)
     if view == "parts" and not bindings:
         raise click.UsageError(
             f"the parts of {path} need its model: "
@@ -70,16 +72,29 @@ def command(
 
 
 def _bindings(
-    reporter: Reporter, path: str, graph: str | None, file: ScheduleFile
+    reporter: Reporter, path: str, graph: str | None, file: ScheduleFile, view: str
 ) -> dict[str, tuple[Binding, ...]]:
-    """Each schedule bound to each entry of the snapshot; empty without one."""
+    """Each schedule bound to the entries that run it; empty without a snapshot.
+
+    Shows what a `select` chooses on the way.
+    """
     snapshot = read_snapshot(reporter, path, graph)
-    if snapshot.model is None:
+    selected = None
+    if snapshot.model is not None:
+        reporter.show(note_other_model(file, snapshot.path, snapshot.model))
+        chosen = pipeline.select_schedules(file, snapshot.model)
+        reporter.show(chosen.diagnostics)
+        selected = chosen.value
+    if file.select is not None and view != "parts":
+        selection = selected.selection if selected is not None else None
+        text = select_text(file.select, selection)
+        reporter.result(text, select_data(file.select, selection))
+    if selected is None:
         return {}
-    reporter.show(note_other_model(file, snapshot.path, snapshot.model))
     found: dict[str, tuple[Binding, ...]] = {}
     for schedule in file.schedules:
-        results = [bind(schedule, entry) for entry in snapshot.model.graphs]
+        entries = [graph for other, graph in selected.pairs if other is schedule]
+        results = [bind(schedule, entry) for entry in entries]
         for result in results:
             reporter.show(result.diagnostics)
         found[schedule.name] = tuple(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dynaflow_dsl.bind.model import Binding, BoundPart
+from dynaflow_dsl.bind.model import Binding, Body, BoundPart
 from dynaflow_dsl.emit.functions import FunctionText, write_function
 from dynaflow_dsl.emit.interface import (
     class_attributes,
@@ -35,12 +35,15 @@ from dynaflow_dsl.resolve.model import MAIN
 EXECUTOR_NAMES = frozenset(
     {
         "attach",
+        "check",
         "device",
         "dimensions",
         "entry",
+        "fills",
         "inputs",
         "parameters",
         "parts",
+        "run",
         "schedule",
         "sequential",
         "split",
@@ -81,12 +84,14 @@ class ModuleWriter:
         # A function of a builtin's name would hide it in the whole module.
         self._taken = set(MODULE_NAMES | BUILTINS)
         self._several = several
+        # Names of functions by their text without a name.
+        self._known: dict[tuple[str, ...], str] = {}
 
     def executor(self, plan: Plan) -> ExecutorText:
         """One class, with its functions appended to the module's."""
         binding = plan.binding
         schedule, graph = binding.schedule, binding.graph
-        name = self._new(_camel(schedule.name) + _camel(graph.entry))
+        name = self.new_name(_camel(schedule.name) + _camel(graph.entry))
         attributes = attribute_names([part.name for part in _parts(binding)])
         words = spell(binding, plan.streams)
         split = schedule.split is not None
@@ -114,7 +119,8 @@ class ModuleWriter:
             tuple(rows),
         )
 
-    def _new(self, wanted: str) -> str:
+    def new_name(self, wanted: str) -> str:
+        """A name that nothing at the top of the module has."""
         wanted = identifier(wanted)
         name, number = wanted, 2
         while name in self._taken:
@@ -143,20 +149,29 @@ class ModuleWriter:
             users = [i for i, inst in enumerate(part.instances) if inst.body == number]
             repeated = part in binding.parts
             scope = binding.iterations[users[0]].path if repeated else ""
-            function = write_function(
-                self._new(f"{prefix}{part.name}"),
-                body,
-                inputs,
-                table.fields[number],
-                types,
-                _function_doc(part, users, binding)
-                if repeated
-                else f"What runs {part.name} the parts, on the whole batch.",
-                scope,
-            )
-            self.functions.append(function)
-            names.append(function.name)
+            about = f"What runs {part.name} the parts, on the whole batch."
+            if repeated:
+                about = _function_doc(part, users, binding)
+
+            def written(
+                name: str,
+                body: Body = body,
+                weights: Mapping[str, str] = table.fields[number],
+                about: str = about,
+                scope: str = scope,
+            ) -> FunctionText:
+                return write_function(name, body, inputs, weights, types, about, scope)
+
+            names.append(self._function(written, f"{prefix}{part.name}"))
         return names
+
+    def _function(self, written: Callable[[str], FunctionText], wanted: str) -> str:
+        """The name of a function, which is written once however many classes run it."""
+        known = self._known.get(text := written("").lines)
+        if known is None:
+            known = self._known[text] = self.new_name(wanted)
+            self.functions.append(written(known))
+        return known
 
 
 def attribute_names(parts: Sequence[str]) -> dict[str, str]:

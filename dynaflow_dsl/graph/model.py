@@ -141,7 +141,8 @@ class Graph:
     `outputs` are names of values, in the adapter's order. `dimensions` are the named
     dynamic dimensions with their bounds (inclusive; None is unbounded). `signature` are
     the adapter's argument names with the number of tensors of a list argument, or None
-    for a plain tensor. `modules` are all module paths of the user's model.
+    for a plain tensor. `modules` are all module paths of the user's model. `fixed` are
+    sizes that every step of the entry has, by the names that a `select` reads.
     """
 
     entry: str
@@ -151,6 +152,7 @@ class Graph:
     dimensions: tuple[tuple[str, int, int | None], ...]
     signature: tuple[tuple[str, int | None], ...]
     modules: tuple[str, ...]
+    fixed: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

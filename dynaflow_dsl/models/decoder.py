@@ -68,7 +68,7 @@ def decoder_spec(
         adapter=CachedDecoder,
         root="model",
         entries={
-            name: Entry(_Arguments(model, capacity, length))
+            name: Entry(_Arguments(model, capacity, length), fixed={"seq": length})
             for name, length in lengths.items()
         },
         dims={

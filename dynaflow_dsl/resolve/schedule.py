@@ -9,7 +9,7 @@ from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.resolve import model
 from dynaflow_dsl.resolve.findings import Names, given_twice, not_yet
 from dynaflow_dsl.resolve.groups import Groups
-from dynaflow_dsl.resolve.parameters import listed, resolve_parameters
+from dynaflow_dsl.resolve.parameters import Argument, listed, resolve_parameters
 from dynaflow_dsl.resolve.requirements import check_names
 from dynaflow_dsl.resolve.sections import SectionResolver, contents
 from dynaflow_dsl.resolve.split import resolve_split
@@ -29,14 +29,14 @@ class Statements:
 class ScheduleResolver:
     """Resolves one schedule; findings go into `found`, shared by the whole file.
 
-    `given` are the parameters that the command line sets.
+    `given` are the parameters that the command line or a `select` sets.
     """
 
     def __init__(
         self,
         tree: syntax.Schedule,
         groups: Groups,
-        given: Mapping[str, str],
+        given: Mapping[str, str | Argument],
         found: list[Diagnostic],
     ) -> None:
         self.tree = tree

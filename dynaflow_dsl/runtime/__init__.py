@@ -4,6 +4,7 @@ from dynaflow_dsl.runtime.errors import InputError, LoadError, RuntimeFault
 from dynaflow_dsl.runtime.executor import Executor
 from dynaflow_dsl.runtime.load import loader
 from dynaflow_dsl.runtime.model import Part, Split, TensorSpec
+from dynaflow_dsl.runtime.select import Selected
 from dynaflow_dsl.runtime.streams import Event, Stream, Streams, make_streams
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "LoadError",
     "Part",
     "RuntimeFault",
+    "Selected",
     "Split",
     "Stream",
     "Streams",

@@ -54,6 +54,7 @@ def convert(
         ),
         signature=call.signature,
         modules=tuple(name for name, _ in modules),
+        fixed=tuple(sorted(spec.entries[call.entry].fixed.items())),
     )
 
 

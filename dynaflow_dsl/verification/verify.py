@@ -18,6 +18,7 @@ from dynaflow_dsl.runtime.executor import Executor
 from dynaflow_dsl.runtime.inputs import factors
 from dynaflow_dsl.runtime.model import TensorSpec
 from dynaflow_dsl.runtime.module_map import ModuleMap, read_map
+from dynaflow_dsl.runtime.select import Selected
 from dynaflow_dsl.verification.recording import Recorder, Recording
 from dynaflow_dsl.verification.reference import run_reference
 from dynaflow_dsl.verification.report import (
@@ -85,7 +86,7 @@ def verify(
     module_map = read_map(Path(type(text).step.__code__.co_filename))
     split_input = _split_input(text)
     weights = _weights(called, model)
-    state = ModelState(*_modules(called, model))
+    state = ModelState(*modules_of(called, model))
     comparisons: list[Comparison] = []
     recordings: list[Recorded] = []
     failures: list[str] = []
@@ -217,7 +218,10 @@ def find_executor(
 
     None stands for any. Raises LoadError (DFS804) where there is not exactly one.
     """
-    listed = [loaded] if isinstance(loaded, Executor) else list(vars(loaded).values())
+    listed: list[Executor] = []
+    single = isinstance(loaded, Executor | Selected)
+    for one in [loaded] if single else vars(loaded).values():
+        listed += one.executors.values() if isinstance(one, Selected) else [one]
     found = [
         executor
         for executor in listed
@@ -238,7 +242,8 @@ def find_executor(
     )
 
 
-def _modules(*given: Any) -> list[torch.nn.Module]:
+def modules_of(*given: Any) -> list[torch.nn.Module]:
+    """Those of the given callables that are modules."""
     return [one for one in given if isinstance(one, torch.nn.Module)]
 
 
@@ -298,8 +303,8 @@ def _result(
     try:
         outputs = run(*copies)
         # An output may be a buffer, which is put back.
-        made = [one.clone() for one in _tensors(outputs)]
-        return Result([*made, *_tensors(copies)], state.effects())
+        made = [one.clone() for one in tensors_of(outputs)]
+        return Result([*made, *tensors_of(copies)], state.effects())
     finally:
         state.restore()
 
@@ -317,7 +322,8 @@ def _side_by_side(
     )
 
 
-def _tensors(tree: Any) -> Iterator[torch.Tensor]:
+def tensors_of(tree: Any) -> Iterator[torch.Tensor]:
+    """The tensors in a result, or in arguments."""
     return (leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor))
 
 

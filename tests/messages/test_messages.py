@@ -3,7 +3,8 @@
 A block of `dfs` is followed by a block of `text` with the whole output for it. After an
 intended change, `pytest tests/messages --update` rewrites the second. Before the block
 may stand what the schedule meets: files that it can import (`dfs NAME`), parameters and
-facts of a command line (`sh`), facts of a model (`facts`, one in a line).
+facts of a command line (`sh`), facts of a model (`facts`, one in a line). With facts of
+a model, a `select` chooses for the entries of ENTRIES.
 """
 
 from __future__ import annotations
@@ -16,9 +17,22 @@ import pytest
 
 from dynaflow_dsl.cli.options import read_scalar
 from dynaflow_dsl.diagnostics import Diagnostic, render
-from dynaflow_dsl.resolve import Facts, Unreadable, decide, resolve
+from dynaflow_dsl.resolve import (
+    EntrySizes,
+    Facts,
+    Unreadable,
+    choose,
+    decide,
+    resolve,
+)
 from dynaflow_dsl.source import Source
 from dynaflow_dsl.syntax import parse
+
+# The entries of the model that a `select` with facts is for.
+ENTRIES = (
+    EntrySizes("decode", (("batch", 1, 1024),), (("seq", 1),)),
+    EntrySizes("prefill", (("batch", 1, 64), ("tokens", 1, 8192)), (("seq", 16),)),
+)
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -57,7 +71,11 @@ def messages(case: re.Match[str]) -> tuple[Diagnostic, ...]:
         pairs = (line.split(" = ") for line in case["facts"].splitlines())
         target = {name: read_scalar(value) for name, value in pairs}
     given = {name: read_scalar(value) for name, value in options["-F"].items()}
-    return decide(resolved.value, Facts(given, target, ("rows",))).diagnostics
+    facts = Facts(given, target, ("rows",))
+    decided = decide(resolved.value, facts)
+    if resolved.value.select is None or target is None:
+        return decided.diagnostics
+    return choose(resolved.value.select, facts, ENTRIES).diagnostics
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
