@@ -61,6 +61,18 @@ CHANGED = {
     "DFS703": ("norm%i = relu(h%i)", "norm%i = relu(x)"),
     "DFS602": ("g%i =", "w%i = relu(other) @ model.layers.%i.mlp\n    g%i ="),
 }
+# What the lines of a `select` on a page choose.
+CHOSEN = """
+schedule halves(ways = 2):
+    stream side
+    split batch into ways as half
+    each layer in .model.layers.*:
+        part attn on side = .input_layernorm + .self_attn
+        part mlp = rest
+        stagger half by 1:
+            attn
+            mlp
+"""
 # Codes that no schedule text can show: what they are about is named on their pages.
 SHOWN_OTHERWISE = {
     "DFS002": "a tab cannot be seen",
@@ -75,6 +87,7 @@ SHOWN_OTHERWISE = {
     "DFS113": "about a file",
     "DFS115": "about a model",
     "DFS116": "no fault",
+    "DFS122": "about a model",
     "DFS306": "needs `after`, which is not in this release",
 }
 
@@ -119,7 +132,9 @@ def completed(text: str) -> str:
     words = {line.split()[0].rstrip(":") for line in text.splitlines() if line.strip()}
     if "dfs" in words:
         return text
-    if "schedule" in words or "select" in words:
+    if "select" in words and "schedule" not in words:
+        return f"dfs 1\n\n{text}\n{CHOSEN}"
+    if "schedule" in words:
         return f"dfs 1\n\n{text}\n"
     if "model" in words:
         return f"dfs 1\n\n{text}\n\nschedule tried:\n{_body('', words)}"
