@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dynaflow_dsl.bind import Binding, bind
+from dynaflow_dsl.bind import Binding, ReadsKernels, bind, bind_kernels
 from dynaflow_dsl.diagnostics import Diagnostic, Result
 from dynaflow_dsl.graph.model import Graph, TracedModel
 from dynaflow_dsl.imports import file_reader, project_root
@@ -118,10 +118,12 @@ def check_schedules(
     file: ScheduleFile,
     model: TracedModel,
     facts: Mapping[str, Scalar] | None = None,
+    kernels: ReadsKernels | None = None,
 ) -> Result[CheckedSchedules]:
     """Bind, plan and prove every schedule for every entry; all findings together.
 
     Nothing is bound to a model for which the schedules do not say they are made.
+    `kernels` imports what parts run through; without it, nothing is said of kernels.
     """
     required = require_facts(file, model, facts)
     if file.select is not None:
@@ -146,6 +148,9 @@ def check_schedules(
     for schedule, graph in selected.value.pairs:
         bound = bind(schedule, graph)
         found += bound.diagnostics
+        if bound.value is not None and kernels is not None:
+            bound = bind_kernels(bound.value, kernels, model.device)
+            found += bound.diagnostics
         if bound.value is None:
             continue
         bindings.append(bound.value)
@@ -213,12 +218,16 @@ def compile_schedules(
     file: ScheduleFile,
     model: TracedModel,
     facts: Mapping[str, Scalar] | None = None,
+    kernels: ReadsKernels | None = None,
 ) -> Result[CompiledModule]:
-    """The module of a file, which has at least one schedule, for a traced model."""
+    """The module of a file, which has at least one schedule, for a traced model.
+
+    `kernels` imports the kernels that parts run through; a file without any needs none.
+    """
     # Here, since `dfsc check` emits nothing and need not load the template engine.
     from dynaflow_dsl.emit import emit
 
-    checked = check_schedules(file, model, facts)
+    checked = check_schedules(file, model, facts, kernels)
     if checked.value is None:
         return Result(None, checked.diagnostics)
     plans = checked.value.plans

@@ -12,6 +12,7 @@ from dynaflow_dsl.bind.model import (
     Produced,
     Role,
 )
+from dynaflow_dsl.bind.via import ReadsKernels, bind_kernels
 
 __all__ = [
     "Binding",
@@ -22,6 +23,8 @@ __all__ = [
     "Iteration",
     "Outer",
     "Produced",
+    "ReadsKernels",
     "Role",
     "bind",
+    "bind_kernels",
 ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from dynaflow_dsl.graph.model import Graph, Input, Operation
-from dynaflow_dsl.resolve.model import Schedule
+from dynaflow_dsl.resolve.model import Scalar, Schedule, Via
 
 BEFORE = "before"
 AFTER = "after"
@@ -99,13 +99,39 @@ class BoundPart:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelCall:
+    """How one program of a part calls its kernel.
+
+    `tensors` pairs parameters with values of the program, `scalars` with numbers;
+    `outputs[k]` is the number of the kernel's result that is output k of the part, and
+    `results` how many it returns.
+    """
+
+    tensors: tuple[tuple[str, str], ...]
+    scalars: tuple[tuple[str, Scalar], ...]
+    outputs: tuple[int, ...]
+    results: int
+
+
+@dataclass(frozen=True, slots=True)
+class BoundKernel:
+    """A part with its kernel, and the call of each of its programs."""
+
+    part: str
+    via: Via
+    calls: tuple[KernelCall, ...]
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class Binding:
     """What `bind` hands to `plan`.
 
     `parts` are in program order. `before` and `after` have one instance and are None
     when they hold no operation. `axes` gives, for each value that is cut or merged, the
     axis along which it is. `results` are the graph's outputs: names of graph inputs, of
-    values of `before`, of `after`, or of the last iteration.
+    values of `before`, of `after`, or of the last iteration. `kernels` are those that
+    parts run through; where none can be imported, as in `check`, there is none.
     """
 
     schedule: Schedule
@@ -116,3 +142,4 @@ class Binding:
     after: BoundPart | None
     axes: Mapping[str, int]
     results: tuple[str, ...]
+    kernels: tuple[BoundKernel, ...] = ()

@@ -13,7 +13,7 @@ import click
 
 from dynaflow_dsl import pipeline
 from dynaflow_dsl.cli.files import relative, schedule_files
-from dynaflow_dsl.cli.models import load_model
+from dynaflow_dsl.cli.models import kernel_reader, load_model
 from dynaflow_dsl.cli.modules import (
     MARK,
     ModuleFiles,
@@ -114,7 +114,9 @@ def _compile(
     loaded = load_model(reporter, chosen)
     if loaded is None:
         return
-    compiled = pipeline.compile_schedules(file, loaded.traced, given.facts)
+    compiled = pipeline.compile_schedules(
+        file, loaded.traced, given.facts, kernel_reader(loaded)
+    )
     reporter.show(compiled.diagnostics)
     if compiled.value is None or not compiled.ok:
         return

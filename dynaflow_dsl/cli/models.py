@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from dynaflow_dsl.bind import ReadsKernels
 from dynaflow_dsl.cli.options import ChosenModel, stored_name
 from dynaflow_dsl.cli.report import Reporter
 from dynaflow_dsl.graph.model import TracedModel
@@ -35,3 +36,10 @@ def load_model(reporter: Reporter, chosen: ChosenModel) -> LoadedModel | None:
     if traced.value is None or not traced.ok:
         return None
     return LoadedModel(loaded.value, traced.value)
+
+
+def kernel_reader(loaded: LoadedModel) -> ReadsKernels:
+    """Imports the kernels that parts of a schedule of this model run through."""
+    from dynaflow_dsl.trace.kernels import KernelReader
+
+    return KernelReader(loaded.spec.device, loaded.spec.dtype)

@@ -20,7 +20,7 @@ from dynaflow_dsl import pipeline
 from dynaflow_dsl.bind.model import Binding
 from dynaflow_dsl.cli.choices import MOST_ROWS, expected_choice, sizes_to_try
 from dynaflow_dsl.cli.files import relative, schedule_files
-from dynaflow_dsl.cli.models import LoadedModel, load_model
+from dynaflow_dsl.cli.models import LoadedModel, kernel_reader, load_model
 from dynaflow_dsl.cli.modules import (
     ModuleFiles,
     ModuleText,
@@ -104,7 +104,9 @@ def command(
     loaded = load_model(reporter, chosen)
     if loaded is None:
         return reporter.code
-    compiled = pipeline.compile_schedules(schedules, loaded.traced, facts)
+    compiled = pipeline.compile_schedules(
+        schedules, loaded.traced, facts, kernel_reader(loaded)
+    )
     reporter.show(compiled.diagnostics)
     if compiled.value is None or not compiled.ok:
         return reporter.code

@@ -6,7 +6,7 @@ import keyword
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dynaflow_dsl.bind.model import Binding, Body, BoundPart
+from dynaflow_dsl.bind.model import Binding, Body, BoundKernel, BoundPart
 from dynaflow_dsl.emit.functions import FunctionText, write_function
 from dynaflow_dsl.emit.interface import (
     class_attributes,
@@ -14,6 +14,7 @@ from dynaflow_dsl.emit.interface import (
     method,
     step_doc,
 )
+from dynaflow_dsl.emit.kernels import KernelNames, write_kernel_call
 from dynaflow_dsl.emit.layout import docstring, lay_out, string
 from dynaflow_dsl.emit.line_map import MARK
 from dynaflow_dsl.emit.steps import Line, StepWriter
@@ -84,6 +85,7 @@ class ModuleWriter:
         # A function of a builtin's name would hide it in the whole module.
         self._taken = set(MODULE_NAMES | BUILTINS)
         self._several = several
+        self.kernels = KernelNames(self.new_name)
         # Names of functions by their text without a name.
         self._known: dict[tuple[str, ...], str] = {}
 
@@ -93,6 +95,8 @@ class ModuleWriter:
         schedule, graph = binding.schedule, binding.graph
         name = self.new_name(_camel(schedule.name) + _camel(graph.entry))
         attributes = attribute_names([part.name for part in _parts(binding)])
+        # The step goes through kernels, `sequential` through the text.
+        stepped = dict(attributes)
         words = spell(binding, plan.streams)
         split = schedule.split is not None
         prefix = f"{schedule.name}_{graph.entry}_" if self._several else ""
@@ -103,8 +107,18 @@ class ModuleWriter:
             entry = part_entry(part, functions, table, binding.iterations)
             key = f"{string(attributes[part.name])}: "
             rows += lay_out(key, entry, ",", 12)
+            bound = next((k for k in binding.kernels if k.part == part.name), None)
+            if bound is not None:
+                name_of_kernel = self.kernels.name(bound)
+                through = self._calls(part, table, plan, prefix, bound, functions)
+                entry = part_entry(
+                    part, through, table, binding.iterations, name_of_kernel
+                )
+                stepped[part.name] = _beside(attributes, part.name)
+                key = f"{string(stepped[part.name])}: "
+                rows += lay_out(key, entry, ",", 12)
         arguments = [words.arguments[argument] for argument, _ in graph.signature]
-        step = StepWriter(plan, attributes, plan.streams, words, split)
+        step = StepWriter(plan, stepped, plan.streams, words, split)
         sequential = StepWriter(plan, attributes, (MAIN,), words, split=False)
         return ExecutorText(
             name,
@@ -165,6 +179,37 @@ class ModuleWriter:
             names.append(self._function(written, f"{prefix}{part.name}"))
         return names
 
+    def _calls(
+        self,
+        part: BoundPart,
+        table: WeightTable,
+        plan: Plan,
+        prefix: str,
+        bound: BoundKernel,
+        texts: Sequence[str],
+    ) -> list[str]:
+        """Functions that call the kernel of a part, one for each of its programs."""
+        inputs = _parameter_names(part, plan)
+        names = []
+        for number, body in enumerate(part.bodies):
+
+            def written(
+                name: str, body: Body = body, number: int = number
+            ) -> FunctionText:
+                return write_kernel_call(
+                    name,
+                    self.kernels.name(bound),
+                    bound,
+                    bound.calls[number],
+                    body,
+                    inputs,
+                    table.fields[number],
+                    texts[number],
+                )
+
+            names.append(self._function(written, f"{prefix}{part.name}_kernel"))
+        return names
+
     def _function(self, written: Callable[[str], FunctionText], wanted: str) -> str:
         """The name of a function, which is written once however many classes run it."""
         known = self._known.get(text := written("").lines)
@@ -185,6 +230,14 @@ def attribute_names(parts: Sequence[str]) -> dict[str, str]:
             attribute = f"part_{attribute}"
         names.setdefault(name, attribute)
     return names
+
+
+def _beside(attributes: Mapping[str, str], part: str) -> str:
+    """The attribute that calls a part's kernel."""
+    name = f"{part}_kernel"
+    while name in attributes.values() or not _is_free(name):
+        name = f"part_{name}"
+    return name
 
 
 def _is_free(name: str) -> bool:

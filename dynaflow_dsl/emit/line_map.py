@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from dynaflow_dsl.emit.functions import FunctionText
+from dynaflow_dsl.emit.kernels import ImportedKernel
 from dynaflow_dsl.emit.select import ChoiceText
 from dynaflow_dsl.emit.steps import Line
 from dynaflow_dsl.graph.model import TensorType, TracedModel
@@ -89,6 +90,7 @@ def write_map(
     facts: Sequence[UsedFact],
     selection: Selection | None,
     choices: Sequence[ChoiceText],
+    kernels: Sequence[ImportedKernel],
     graphs: Mapping[str, str],
     model: TracedModel,
     lines: list[dict[str, object]],
@@ -135,6 +137,16 @@ def write_map(
         "lines": lines,
         "operations": operations,
     }
+    if kernels:
+        document["kernels"] = {
+            each.name: {
+                "target": each.kernel.target,
+                "symmetric_memory": each.kernel.symmetric_memory,
+                "parts": list(each.parts),
+                "digest": each.digest,
+            }
+            for each in kernels
+        }
     if selection is not None:
         document["select"] = _select(selection, choices)
     return _readable(document, 0) + "\n"

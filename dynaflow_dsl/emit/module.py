@@ -72,6 +72,7 @@ def emit(
         if any(each.exact for each in choices)
         else [],
         imports=", ".join(imports),
+        kernels=[each.statement for each in writer.kernels.imported],
         executors=executors,
         choices=[each.lines for each in choices],
         loader=loader_lines([executor.name for executor in executors], choices),
@@ -91,6 +92,7 @@ def emit(
         facts=facts,
         selection=selection,
         choices=choices,
+        kernels=writer.kernels.imported,
         graphs=digests,
         model=model,
         lines=plan_lines(origins, writer.lines),

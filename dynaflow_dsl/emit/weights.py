@@ -72,8 +72,9 @@ def part_entry(
     functions: Sequence[str],
     table: WeightTable,
     iterations: Sequence[Iteration],
+    kernel: str = "",
 ) -> Bracket:
-    """The part's line in the module's table of parts."""
+    """The part's line in the module's table of parts; `kernel` is what it calls."""
     repeated = len(part.instances) > 1 or part.name not in ("before", "after")
     numbers = layer_numbers(iterations) if repeated else None
     items: list[Expression] = [
@@ -89,6 +90,8 @@ def part_entry(
         rows.append(_row(name, paths, numbers))
     if rows:
         items.append(Bracket("weights=", "{", tuple(rows)))
+    if kernel:
+        items.append(f"kernel={string(kernel)}")
     return call("Part", items)
 
 

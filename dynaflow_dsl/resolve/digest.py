@@ -45,6 +45,8 @@ def _schedule(schedule: model.Schedule) -> list[object]:
     if schedule.requirements:
         conditions = [_expression(each.condition) for each in schedule.requirements]
         more.append(["require", conditions])
+    if through := [part for part in schedule.parts if part.via is not None]:
+        more.append(["via", [_via(part) for part in through]])
     first, *others = schedule.sections
     if others or first.each is None:
         sections: list[object] = [["sections", *map(_section, schedule.sections)]]
@@ -59,6 +61,13 @@ def _schedule(schedule: model.Schedule) -> list[object]:
         *sections,
         *more,
     ]
+
+
+def _via(part: model.Part) -> list[object]:
+    assert part.via is not None
+    kernel = part.via.kernel
+    arguments = [[name, written(value)] for name, value in part.via.arguments]
+    return [part.name, kernel.target, kernel.symmetric_memory, arguments]
 
 
 def _section(section: model.Section) -> list[object]:

@@ -152,6 +152,25 @@ Selector: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True)
+class Kernel:
+    """A callable of the user's, to be imported from `target`, "package.module:name"."""
+
+    name: str
+    target: str
+    symmetric_memory: bool
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Via:
+    """`via NAME(argument = value)`: the kernel that a part runs through."""
+
+    kernel: Kernel
+    arguments: tuple[tuple[str, Value], ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """A named set of operations and the stream of each of its pieces.
 
@@ -164,6 +183,7 @@ class Part:
     selector: Selector
     name_span: Span
     span: Span
+    via: Via | None = None
 
 
 @dataclass(frozen=True, slots=True)

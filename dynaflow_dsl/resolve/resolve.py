@@ -8,19 +8,20 @@ from fractions import Fraction
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Result
 from dynaflow_dsl.resolve import model
 from dynaflow_dsl.resolve.digest import meaning_digest
-from dynaflow_dsl.resolve.findings import given_twice, not_yet
+from dynaflow_dsl.resolve.findings import given_twice
 from dynaflow_dsl.resolve.imports import (
     Imported,
     Reader,
     nothing_to_import,
     read_files,
 )
+from dynaflow_dsl.resolve.kernels import unused_kernels
 from dynaflow_dsl.resolve.parameters import check_given
 from dynaflow_dsl.resolve.schedule import ScheduleResolver
 from dynaflow_dsl.resolve.scopes import Scopes
 from dynaflow_dsl.resolve.select import resolve_select
 from dynaflow_dsl.resolve.values import evaluate, wrong_value
-from dynaflow_dsl.source import Source
+from dynaflow_dsl.source import Source, Span
 from dynaflow_dsl.syntax import SyntaxTree
 from dynaflow_dsl.syntax import model as syntax
 
@@ -42,11 +43,6 @@ def resolve(
     reference = _model(tree.model, found) if tree.model else None
     scopes = Scopes(read_files(tree, imports, found), found)
     scope = scopes.of(tree.source)
-    found += (
-        not_yet("'kernel'", each.span)
-        for each in tree.declarations
-        if isinstance(each, syntax.Kernel)
-    )
     selects = [each for each in tree.declarations if isinstance(each, syntax.Select)]
     written = [each for each in tree.declarations if isinstance(each, syntax.Schedule)]
     select = None
@@ -57,12 +53,16 @@ def resolve(
         found += check_given(given, selects[:1])
         found += _not_chosen(selects[0], written)
     else:
-        resolved = (
-            ScheduleResolver(each, scope.groups, given, found).resolve()
+        resolved = [
+            ScheduleResolver(each, scope.groups, given, found, scopes.kernels).resolve()
             for each in written
-        )
+        ]
         schedules = tuple(each for each in resolved if each is not None)
         found += check_given(given, written)
+    if selects or written:
+        # A file without schedules is for others to import from.
+        own = {n: k for n, k in scope.kernels.items() if n not in scope.imported.places}
+        found += unused_kernels(own, scopes.kernels.used | _named(tree, own))
     found += _unused(tree, scope.imported)
     if found:
         return Result(None, _in_order(tree.source, list(dict.fromkeys(found))))
@@ -83,6 +83,8 @@ def _unused(tree: SyntaxTree, imported: Imported) -> Iterator[Diagnostic]:
             way = f"remove it, or write 'use {name}' in an 'each'"
         elif name in imported.schedules:
             way = "remove it: only 'select' takes a schedule of another file"
+        elif name in imported.kernels:
+            way = f"remove it, or write 'part NAME via {name} = ...'"
         else:
             continue
         yield Diagnostic(
@@ -110,6 +112,11 @@ def _not_chosen(
             )
 
 
+def _named(tree: SyntaxTree, kernels: Mapping[str, syntax.Kernel]) -> set[Span]:
+    """The kernels that some `via` of the file names, of groups without a use as well."""
+    return {kernels[name].span for name in _uses(tree) if name in kernels}
+
+
 def _second_select(again: syntax.Select, first: syntax.Select) -> Diagnostic:
     return Diagnostic(
         "DFS107",
@@ -132,6 +139,10 @@ def _uses(tree: SyntaxTree) -> Iterator[str]:
                     for each in (statement, *inside):
                         if isinstance(each, syntax.Use):
                             yield each.name.text
+                        if isinstance(each, syntax.Part) and each.via is not None:
+                            yield each.via.name.text
+            case syntax.PartGroup(parts=parts):
+                yield from (part.via.name.text for part in parts if part.via)
             case syntax.Select(cases=cases, otherwise=otherwise):
                 yield from (case.choice.name.text for case in cases)
                 yield otherwise.choice.name.text

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from dynaflow_dsl.diagnostics import Diagnostic
 from dynaflow_dsl.resolve.findings import Names
 from dynaflow_dsl.resolve.groups import Groups, check_group
 from dynaflow_dsl.resolve.imports import Files, Imported, imported_by
+from dynaflow_dsl.resolve.kernels import Kernels
 from dynaflow_dsl.source import Source
 from dynaflow_dsl.syntax import SyntaxTree
 from dynaflow_dsl.syntax import model as syntax
@@ -37,6 +38,10 @@ class Scopes:
     files: Files
     found: list[Diagnostic]
     known: dict[Source, FileScope] = field(default_factory=dict)
+    kernels: Kernels = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.kernels = Kernels(_AllKernels(self), self.found)
 
     def of(self, source: Source) -> FileScope:
         """The scope of a file without errors in its text."""
@@ -45,6 +50,22 @@ class Scopes:
             assert tree is not None
             self.known[source] = _scope(tree, self.files, self.found)
         return self.known[source]
+
+
+class _AllKernels(Mapping[Source, Mapping[str, syntax.Kernel]]):
+    """The kernels of each file, whose scope is made when a `via` in it is read."""
+
+    def __init__(self, scopes: Scopes) -> None:
+        self._scopes = scopes
+
+    def __getitem__(self, source: Source) -> Mapping[str, syntax.Kernel]:
+        return self._scopes.of(source).kernels
+
+    def __iter__(self) -> Iterator[Source]:
+        return iter(self._scopes.files.trees)
+
+    def __len__(self) -> int:
+        return len(self._scopes.files.trees)
 
 
 def _scope(tree: SyntaxTree, files: Files, found: list[Diagnostic]) -> FileScope:

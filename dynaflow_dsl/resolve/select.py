@@ -108,7 +108,9 @@ class _Choices:
         placed = used_at(declared, call.span) if call.arguments else declared
         home = self.scopes.of(declared.span.source)
         before = len(self.found)
-        resolver = ScheduleResolver(placed, home.groups, arguments, self.found)
+        resolver = ScheduleResolver(
+            placed, home.groups, arguments, self.found, self.scopes.kernels
+        )
         schedule = resolver.resolve()
         if schedule is None or len(self.found) > before:
             return None

@@ -2,6 +2,7 @@
 
 from dynaflow_dsl.runtime.errors import InputError, LoadError, RuntimeFault
 from dynaflow_dsl.runtime.executor import Executor
+from dynaflow_dsl.runtime.kernels import Kernel, kernel
 from dynaflow_dsl.runtime.load import loader
 from dynaflow_dsl.runtime.model import Part, Split, TensorSpec
 from dynaflow_dsl.runtime.select import Selected
@@ -11,6 +12,7 @@ __all__ = [
     "Event",
     "Executor",
     "InputError",
+    "Kernel",
     "LoadError",
     "Part",
     "RuntimeFault",
@@ -19,6 +21,7 @@ __all__ = [
     "Stream",
     "Streams",
     "TensorSpec",
+    "kernel",
     "loader",
     "make_streams",
 ]

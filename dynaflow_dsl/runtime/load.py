@@ -14,6 +14,7 @@ import torch
 from dynaflow_dsl.runtime.artifacts import cache_folder
 from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.executor import Call, Executor, Setup
+from dynaflow_dsl.runtime.kernels import source_digest
 from dynaflow_dsl.runtime.module_map import ModuleMap, read_map
 from dynaflow_dsl.runtime.notes import add_place
 from dynaflow_dsl.runtime.select import Choice, Selected
@@ -63,6 +64,8 @@ def loader(
         made = [streams(target, executor.stream_names) for executor in executors]
         tensors = model_tensors(model)
         check_model(model, tensors, module_map, target, fingerprint=check == "quick")
+        if check == "quick":
+            _check_kernels(executors[0].step.__globals__, module_map)
         names = [executor.entry for executor in executors]
         if len(set(names)) < len(names):  # several schedules of one entry
             names = [executor.__name__ for executor in executors]
@@ -93,6 +96,18 @@ def loader(
         return SimpleNamespace(**dict(zip(names, loaded, strict=True)))
 
     return load
+
+
+def _check_kernels(names: Mapping[str, Any], module_map: ModuleMap) -> None:
+    """Refuse kernels that are not those which parts were compared with."""
+    for name, digest in module_map.kernels.items():
+        if source_digest(names[name]) != digest:
+            raise LoadError(
+                "DFS801",
+                f"the source of the kernel `{name}` is not that which "
+                f"{module_map.module} was compiled with: compile {module_map.source} "
+                "again, which compares the kernel with the parts that run through it.",
+            )
 
 
 def _check_is_model(model: object) -> None:
@@ -144,13 +159,15 @@ def _load_one(
         for name, part in parts.items()
     }
     calls: dict[str, Sequence[Call]] = {}
-    if folder is None:
-        for name, listed in functions.items():
+    for name, listed in functions.items():
+        if folder is None or parts[name].kernel:
             calls[name] = [
                 partial(function, record(own))
                 for function, own in zip(listed, weights[name], strict=True)
             ]
-    else:
+    if folder is not None:
+        functions = {name: functions[name] for name in parts if name not in calls}
+        weights = {name: weights[name] for name in functions}
         # Inductor takes a second to import, and text that runs as it stands needs none.
         from dynaflow_dsl.runtime.compile import compile_parts
 

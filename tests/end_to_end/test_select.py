@@ -63,7 +63,9 @@ def test_the_module_says_what_it_chooses(built: Built) -> None:
     assert built.module.choose_prefill(4) is built.module.PiecesPrefill.step
     # A schedule that prefill never runs has no class for it.
     assert not hasattr(built.module, "PiecesWays3Prefill")
-    assert "# (not in prefill) when phase == decode and batch >= 6" in built.compiled.text
+    assert (
+        "# (not in prefill) when phase == decode and batch >= 6" in built.compiled.text
+    )
     select = json.loads(built.compiled.map)["select"]
     assert select["entries"]["decode"]["lines"] == [1, 2, 3]
 
