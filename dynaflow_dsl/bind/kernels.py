@@ -7,26 +7,18 @@ from dataclasses import dataclass, field
 from itertools import permutations
 
 from dynaflow_dsl.bind.model import Body, KernelCall
-from dynaflow_dsl.graph.model import Argument, Graph, Operation, Reference, TensorType
+from dynaflow_dsl.graph.model import (
+    Argument,
+    Graph,
+    Operation,
+    Reference,
+    TensorType,
+    TracedKernel,
+)
 from dynaflow_dsl.resolve.model import Scalar
 
 # Operators whose two tensors may be exchanged without any other rounding.
 COMMUTATIVE = frozenset({"aten.add.Tensor", "aten.mul.Tensor"})
-
-
-@dataclass(frozen=True, slots=True)
-class TracedKernel:
-    """A kernel's reference traced for tensors of some types.
-
-    `graph` has a step input for each tensor parameter, of its name. `open_scalars` are
-    parameters that nobody gave a value, each with the number that stands for it in the
-    graph. `digest` is that of the kernel's source.
-    """
-
-    graph: Graph
-    open_scalars: tuple[tuple[str, float], ...]
-    mutates: tuple[str, ...] | None
-    digest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +113,15 @@ class _Matcher:
                 said = "reads another tensor there"
             else:
                 said = f"computes it, by {_said(self.made[mine][0])}"
-            return self._differ(state, said, f"takes its argument '{other}'")
+            return self._no_match(state, said, f"takes its argument '{other}'")
         if mine not in self.made:
             theirs = self.expected[other][0]
-            return self._differ(state, "takes it from outside", f"runs {_said(theirs)}")
+            return self._no_match(
+                state, "takes it from outside", f"runs {_said(theirs)}"
+            )
         (one, k), (two, j) = self.made[mine], self.expected[other]
         if k != j:
-            return self._differ(state, f"reads result {k}", f"reads result {j}")
+            return self._no_match(state, f"reads result {k}", f"reads result {j}")
         return self.operations(one, two, state)
 
     def operations(
@@ -138,14 +132,16 @@ class _Matcher:
         if known is not None or other.name in state.paired.values():
             if known == other.name:
                 return state
-            return self._differ(state, f"reads {_said(mine)}", f"reads {_said(other)}")
+            return self._no_match(
+                state, f"reads {_said(mine)}", f"reads {_said(other)}"
+            )
         same = (mine.operator, len(mine.arguments), [n for n, _ in mine.keywords]) == (
             other.operator,
             len(other.arguments),
             [n for n, _ in other.keywords],
         )
         if not same:
-            return self._differ(state, f"runs {_said(mine)}", f"runs {_said(other)}")
+            return self._no_match(state, f"runs {_said(mine)}", f"runs {_said(other)}")
         paired = _State(
             {**state.paired, mine.name: other.name}, state.tensors, state.scalars
         )
@@ -183,13 +179,15 @@ class _Matcher:
         if type(mine) is type(other) and mine == other:
             return state
         where = f"in {_said(operation)}"
-        return self._differ(
+        return self._no_match(
             state, f"has {_written(mine)} {where}", f"has {_written(other)}"
         )
 
-    def _differ(self, state: _State, part: str, reference: str) -> None:
+    def _no_match(self, state: _State, part: str, reference: str) -> _State | None:
+        """Keep the difference that came last: the others are of ways given up."""
         if len(state.paired) > self.deepest.depth:
             self.deepest = Difference(len(state.paired), part, reference)
+        return None
 
 
 def _makers(operations: Sequence[Operation]) -> dict[str, tuple[Operation, int]]:

@@ -9,14 +9,13 @@ from typing import Protocol
 
 from dynaflow_dsl.bind.kernels import (
     Difference,
-    TracedKernel,
     assignments,
     match,
     types_of,
 )
 from dynaflow_dsl.bind.model import Binding, Body, BoundKernel, KernelCall
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Result
-from dynaflow_dsl.graph.model import Graph, TensorType
+from dynaflow_dsl.graph.model import Graph, TensorType, TracedKernel
 from dynaflow_dsl.resolve.model import Part, Via
 from dynaflow_dsl.source import Span
 
@@ -52,7 +51,7 @@ def bind_kernels(
     undeclared: dict[str, Part] = {}
     for part in through:
         assert part.via is not None
-        found += _unmet_needs(part.via, device)
+        found += unmet_needs(part.via, device)
         program = next(each for each in binding.parts if each.name == part.name)
         calls: list[KernelCall] = []
         digest = ""
@@ -82,7 +81,7 @@ def _bind_body(
     graph: Graph,
     reader: ReadsKernels,
 ) -> Result[tuple[TracedKernel, KernelCall]]:
-    """Try the part's tensors as arguments, in the order in which it reads them first."""
+    """Try the part's tensors as arguments, in the order of reading first."""
     count = reader.tensors(via)
     if count.value is None:
         return Result(None, count.diagnostics)
@@ -141,7 +140,8 @@ def _untraced(via: Via, refusal: Diagnostic) -> Diagnostic:
     )
 
 
-def _unmet_needs(via: Via, device: str) -> Iterator[Diagnostic]:
+def unmet_needs(via: Via, device: str) -> Iterator[Diagnostic]:
+    """What a kernel asks for and a device type does not get in this release."""
     if via.kernel.symmetric_memory and device != "cpu":
         yield Diagnostic(
             "DFS403",

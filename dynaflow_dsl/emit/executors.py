@@ -109,11 +109,9 @@ class ModuleWriter:
             rows += lay_out(key, entry, ",", 12)
             bound = next((k for k in binding.kernels if k.part == part.name), None)
             if bound is not None:
-                name_of_kernel = self.kernels.name(bound)
+                instead = self.kernels.name(bound), attributes[part.name]
                 through = self._calls(part, table, plan, prefix, bound, functions)
-                entry = part_entry(
-                    part, through, table, binding.iterations, name_of_kernel
-                )
+                entry = part_entry(part, through, table, binding.iterations, instead)
                 stepped[part.name] = _beside(attributes, part.name)
                 key = f"{string(stepped[part.name])}: "
                 rows += lay_out(key, entry, ",", 12)

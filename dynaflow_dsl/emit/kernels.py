@@ -91,7 +91,8 @@ def write_kernel_call(
     arguments: list[Expression] = [
         f"{parameter}={expressions[value]}" for parameter, value in chosen.tensors
     ]
-    given = dict(chosen.scalars) | dict(bound.via.arguments)
+    given: dict[str, Value | float] = {**dict(chosen.scalars)}
+    given |= dict(bound.via.arguments)
     arguments += [f"{key}={_literal(value)}" for key, value in given.items()]
     lines = lay_out("def ", call(name, parameters), ":")
     lines += docstring(
@@ -115,7 +116,7 @@ def write_kernel_call(
     return FunctionText(name, tuple(lines), ())
 
 
-def _literal(value: Value) -> str:
+def _literal(value: Value | float) -> str:
     match value:
         case str():
             return string(value)

@@ -72,9 +72,12 @@ def part_entry(
     functions: Sequence[str],
     table: WeightTable,
     iterations: Sequence[Iteration],
-    kernel: str = "",
+    kernel: tuple[str, str] | None = None,
 ) -> Bracket:
-    """The part's line in the module's table of parts; `kernel` is what it calls."""
+    """The part's line in the module's table of parts.
+
+    `kernel` is what its functions call, and the attribute that they stand in for.
+    """
     repeated = len(part.instances) > 1 or part.name not in ("before", "after")
     numbers = layer_numbers(iterations) if repeated else None
     items: list[Expression] = [
@@ -90,8 +93,9 @@ def part_entry(
         rows.append(_row(name, paths, numbers))
     if rows:
         items.append(Bracket("weights=", "{", tuple(rows)))
-    if kernel:
-        items.append(f"kernel={string(kernel)}")
+    if kernel is not None:
+        items.append(f"kernel={string(kernel[0])}")
+        items.append(f"instead_of={string(kernel[1])}")
     return call("Part", items)
 
 

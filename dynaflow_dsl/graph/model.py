@@ -173,3 +173,18 @@ class TracedModel:
     facts: tuple[tuple[str, bool | int | float | str], ...]
     fingerprint: tuple[tuple[str, str], ...]
     graphs: tuple[Graph, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TracedKernel:
+    """A kernel's reference traced for tensors of some types.
+
+    `graph` has a step input for each tensor parameter, of its name. `open_scalars` are
+    parameters that nobody gave a value, each with the number that stands for it in the
+    graph. `digest` is that of the kernel's source.
+    """
+
+    graph: Graph
+    open_scalars: tuple[tuple[str, float], ...]
+    mutates: tuple[str, ...] | None
+    digest: str

@@ -52,6 +52,16 @@ class Groups:
                     expanded.append(statement)
         return expanded, whole
 
+    def used_by(self, tree: syntax.Schedule) -> list[syntax.PartGroup]:
+        """The groups that a schedule uses, anywhere in it."""
+        names = []
+        for statement in tree.statements:
+            inside = statement.body if isinstance(statement, syntax.Each) else ()
+            for each in (statement, *inside):
+                if isinstance(each, syntax.Use):
+                    names.append(each.name.text)
+        return [self.sound[name] for name in names if name in self.sound]
+
     def _group(
         self, name: syntax.Name, found: list[Diagnostic]
     ) -> syntax.PartGroup | None:

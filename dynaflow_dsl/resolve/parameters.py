@@ -36,8 +36,11 @@ def resolve_parameters(
     given: Mapping[str, str | Argument],
     names: Names,
     found: list[Diagnostic],
+    groups: Sequence[syntax.PartGroup] = (),
 ) -> dict[str, Value | None]:
     """The value of each parameter; None where it is wrong.
+
+    `groups` are those that the schedule uses, whose kernels may read parameters too.
 
     A default may use the parameters before it, and follows them when the command line
     or the arguments of a `select` set those.
@@ -45,6 +48,7 @@ def resolve_parameters(
     values: dict[str, Value | None] = {}
     read = {symbol.name for symbol in symbols(_body(declared))}
     read |= {symbol.name for symbol in symbols(declared.parameters)}
+    read |= {symbol.name for group in groups for symbol in symbols(group.parts)}
     for parameter in declared.parameters:
         name = parameter.name
         if name.text in STEP_VALUES:

@@ -113,7 +113,7 @@ def _not_chosen(
 
 
 def _named(tree: SyntaxTree, kernels: Mapping[str, syntax.Kernel]) -> set[Span]:
-    """The kernels that some `via` of the file names, of groups without a use as well."""
+    """The kernels that some `via` of the file names, also in a group without a use."""
     return {kernels[name].span for name in _uses(tree) if name in kernels}
 
 

@@ -46,7 +46,9 @@ class ScheduleResolver:
         self.found = found
         self.kernels = kernels if kernels is not None else Kernels({}, found)
         self.names = Names(found)
-        self.scope = resolve_parameters(tree, given, self.names, found)
+        self.scope = resolve_parameters(
+            tree, given, self.names, found, groups.used_by(tree)
+        )
 
     def resolve(self) -> model.Schedule | None:
         """The schedule, or None when a part or a timeline of it could not be read."""

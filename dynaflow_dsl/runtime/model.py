@@ -82,7 +82,8 @@ class Part:
     function of iteration `i`. A weight is a path in the model in which `{}` stands for
     the layer's number, or one path for each iteration; None there means that the
     function of that iteration does not read it. `kernel` names the kernel that the
-    functions call: they run as they stand, uncompiled.
+    functions call: they run as they stand, uncompiled, where a step would run those of
+    the part `instead_of`.
     """
 
     body: Callable[..., Any] | Sequence[Callable[..., Any]]
@@ -90,6 +91,7 @@ class Part:
     weights: Mapping[str, str | Sequence[str | None]] | None = None
     which: Sequence[int] | None = None
     kernel: str = ""
+    instead_of: str = ""
 
     def function(self, position: int) -> Callable[..., Any]:
         """The function of iteration `position`."""

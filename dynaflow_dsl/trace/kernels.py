@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from dynaflow_dsl.bind.kernels import TracedKernel
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError, Label, Result
-from dynaflow_dsl.graph.model import Graph, TensorType
-from dynaflow_dsl.resolve.model import Scalar, Via
+from dynaflow_dsl.graph.model import Graph, TensorType, TracedKernel
+from dynaflow_dsl.resolve.model import Scalar, Value, Via
+from dynaflow_dsl.resolve.values import shown
 from dynaflow_dsl.runtime.kernels import Kernel, source_digest
 from dynaflow_dsl.trace.model import Entry, TraceSpec
 from dynaflow_dsl.trace.tracing import trace
@@ -189,29 +189,29 @@ def _check_signature(kernel: Kernel, signature: Signature, via: Via) -> None:
         if given in signature.tensors or (given not in own and not open_ended):
             known = [n for n in dict.fromkeys(own) if n not in signature.tensors]
             close = get_close_matches(given, known, 1)
-            way = (
-                f"did you mean '{close[0]}'?"
-                if close
-                else f"it has: {', '.join(known)}"
-            )
-            raise _differs(
-                via, f"kernel '{name}' has no option '{given}'", (way,) if known else ()
-            )
+            helps = (f"it has: {', '.join(known)}",) if known else ()
+            if close:
+                helps = (f"did you mean '{close[0]}'?",)
+            raise _differs(via, f"kernel '{name}' has no option '{given}'", helps)
         kind = signature.scalars.get(given)
-        fitting = {float: (int, Fraction)}.get(kind or str, (kind or object,))
-        if kind is not None and (
-            not isinstance(value, fitting)
-            or (isinstance(value, bool) and kind is not bool)
-        ):
+        if kind is not None and not _fits(value, kind):
             raise _differs(
-                via, f"'{given}' of kernel '{name}' is a {kind.__name__}, not {value!r}"
+                via,
+                f"'{given}' of kernel '{name}' is of type {kind.__name__}, and this is "
+                f"{shown(value)}",
             )
+
+
+def _fits(value: Value, kind: type) -> bool:
+    if kind is float:
+        return isinstance(value, int | Fraction) and not isinstance(value, bool)
+    return type(value) is kind
 
 
 def _scalars(
     signature: Signature, via: Via
 ) -> tuple[dict[str, Scalar], dict[str, float]]:
-    """Values for all scalars of a reference, and which of them stand for an open one."""
+    """Values for all scalars of a reference, and which of them are open."""
     given = dict(via.arguments)
     values: dict[str, Scalar] = {}
     open_scalars: dict[str, float] = {}

@@ -19,6 +19,7 @@ from dynaflow_dsl.runtime.inputs import factors
 from dynaflow_dsl.runtime.model import TensorSpec
 from dynaflow_dsl.runtime.module_map import ModuleMap, read_map
 from dynaflow_dsl.runtime.select import Selected
+from dynaflow_dsl.verification.kernels import KernelTrials
 from dynaflow_dsl.verification.recording import Recorder, Recording
 from dynaflow_dsl.verification.reference import run_reference
 from dynaflow_dsl.verification.report import (
@@ -67,7 +68,9 @@ def verify(
     `load`.
 
     For each batch: the module's text, eager, against the reference on the same pieces,
-    bit for bit, every output, every input that may be written and every buffer that is;
+    bit for bit, every output, every input that may be written and every buffer that is
+    (within a tolerance where parts run through kernels, whose every call is compared
+    with the part's text);
     the compiled module against the same reference, and against the adapter, within a
     tolerance; and one step on recording streams, for races, early frees and claims.
     Each run starts from the model's buffers as they were, and so does the caller.
@@ -79,6 +82,8 @@ def verify(
         entry,
         schedule,
     )
+    kernels = KernelTrials()
+    kernels.watch(text, _apart, lambda dtype: TOLERANCES.get(dtype, 0.0))
     ways: dict[str, Callable[..., Any]] = {}
     if compiled:
         loaded = module.load(model, compile=True, **options)
@@ -124,7 +129,7 @@ def verify(
             except Exception as error:  # whatever an edited module does
                 said = f"{type(error).__name__}: {error}".partition("\n")[0]
                 failures.append(f"batch {batch}: {what} raised {said}")
-        pairs = [("text", "reference", expected, True)]
+        pairs = [("text", "reference", expected, not kernels.trials)]
         pairs += [(what, "reference", expected, False) for what in ways]
         pairs.append(("compiled" if compiled else "text", "model", unsplit, False))
         for what, against, other, exact in pairs:
@@ -141,6 +146,7 @@ def verify(
         tuple(recordings),
         tuple(failures),
         "" if f"{text.schedule}.py" == module_map.module else text.schedule,
+        tuple(kernels.trials),
     )
 
 
