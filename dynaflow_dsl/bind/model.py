@@ -134,12 +134,19 @@ class KernelCall:
 
 @dataclass(frozen=True, slots=True)
 class BoundKernel:
-    """A part with its kernel, and the call of each of its programs."""
+    """A part with its kernel, and the call of each of its programs.
+
+    One that is trusted has no calls: `tensors` are its parameters, to be found among
+    the names that the part's function gives its tensors, and `mutates` those of them
+    that it writes.
+    """
 
     part: str
     via: Via
     calls: tuple[KernelCall, ...]
     digest: str
+    tensors: tuple[str, ...] = ()
+    mutates: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

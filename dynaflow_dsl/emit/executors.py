@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,6 +15,7 @@ from dynaflow_dsl.bind.model import (
     BoundPart,
     Iteration,
 )
+from dynaflow_dsl.diagnostics import Diagnostic
 from dynaflow_dsl.emit.functions import FunctionText, write_function
 from dynaflow_dsl.emit.interface import (
     class_attributes,
@@ -22,11 +23,17 @@ from dynaflow_dsl.emit.interface import (
     method,
     step_doc,
 )
-from dynaflow_dsl.emit.kernels import KernelNames, write_kernel_call
+from dynaflow_dsl.emit.kernels import KernelNames, check_names, write_kernel_call
 from dynaflow_dsl.emit.layout import docstring, lay_out, string
 from dynaflow_dsl.emit.line_map import MARK
 from dynaflow_dsl.emit.steps import Line, StepWriter
-from dynaflow_dsl.emit.weights import WeightTable, layer_numbers, part_entry, tabulate
+from dynaflow_dsl.emit.weights import (
+    StandIn,
+    WeightTable,
+    layer_numbers,
+    part_entry,
+    tabulate,
+)
 from dynaflow_dsl.graph.model import Graph, TensorType
 from dynaflow_dsl.plan.model import (
     Call,
@@ -121,7 +128,11 @@ class ModuleWriter:
             rows += lay_out(key, entry, ",", 12)
             bound = next((k for k in binding.kernels if k.part == part.name), None)
             if bound is not None:
-                instead = self.kernels.name(bound), attributes[part.name]
+                instead = StandIn(
+                    self.kernels.name(bound),
+                    attributes[part.name],
+                    bound.via.kernel.trusted,
+                )
                 through = self._calls(part, table, plan, prefix, bound, functions)
                 entry = part_entry(part, through, table, iterations, instead)
                 stepped[part.name] = _beside(attributes, part.name)
@@ -199,7 +210,7 @@ class ModuleWriter:
                 write_kernel_call,
                 kernel=self.kernels.name(bound),
                 bound=bound,
-                chosen=bound.calls[number],
+                chosen=bound.calls[number] if bound.calls else None,
                 body=body,
                 inputs=_parameter_names(part, number, plan),
                 weights=table.fields[number],
@@ -215,6 +226,28 @@ class ModuleWriter:
             known = self._known[text] = self.new_name(wanted)
             self.functions.append(written(known))
         return known
+
+
+def trusted_faults(plan: Plan) -> Iterator[Diagnostic]:
+    """What is wrong with the names of trusted kernels' parameters.
+
+    It is known here, since here the tensors of a part get their names.
+    """
+    binding = plan.binding
+    declared = {part.name: part for part in binding.schedule.parts}
+    for bound in binding.kernels:
+        if not bound.via.kernel.trusted:
+            continue
+        part = next(each for each in binding.parts if each.name == bound.part)
+        table = tabulate(part, _iterations(part, binding))
+        for number, body in enumerate(part.bodies):
+            yield from check_names(
+                declared[bound.part],
+                bound,
+                body,
+                _parameter_names(part, number, plan),
+                table.fields[number],
+            )
 
 
 def attribute_names(parts: Sequence[str]) -> dict[str, str]:

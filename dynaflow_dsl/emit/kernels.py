@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from dynaflow_dsl.bind.model import Body, BoundKernel, KernelCall
+from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.emit.functions import FunctionText
 from dynaflow_dsl.emit.layout import (
-    Expression,
     assigned,
     call,
     docstring,
@@ -17,7 +17,7 @@ from dynaflow_dsl.emit.layout import (
     string,
 )
 from dynaflow_dsl.plan.names import BUILTINS, RESERVED, identifier
-from dynaflow_dsl.resolve.model import Kernel, Value
+from dynaflow_dsl.resolve.model import Kernel, Part, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +63,10 @@ class KernelNames:
         return tuple(self._known.values())
 
 
-def write_kernel_call(
-    name: str,
-    kernel: str,
-    bound: BoundKernel,
-    chosen: KernelCall,
-    body: Body,
-    inputs: Sequence[str],
-    weights: Mapping[str, str],
-    text: str,
-) -> FunctionText:
-    """A function with the interface of the part's `text` that calls `kernel`.
-
-    `inputs` are names of the program's inputs, `weights` maps model tensors to fields.
-    """
+def _spelled(
+    kernel: str, body: Body, inputs: Sequence[str], weights: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    """The parameters of a function, and what each tensor of the program is in it."""
     taken = {*RESERVED, "device", kernel}
     expressions: dict[str, str] = {}
     parameters = ["w"]
@@ -88,32 +78,94 @@ def write_kernel_call(
         parameters.append(local)
         expressions[value] = local
     expressions |= {value: f"w.{field_}" for value, field_ in weights.items()}
-    arguments: list[Expression] = [
-        f"{parameter}={expressions[value]}" for parameter, value in chosen.tensors
-    ]
-    given: dict[str, Value | float] = {**dict(chosen.scalars)}
+    return parameters, expressions
+
+
+def write_kernel_call(
+    name: str,
+    kernel: str,
+    bound: BoundKernel,
+    chosen: KernelCall | None,
+    body: Body,
+    inputs: Sequence[str],
+    weights: Mapping[str, str],
+    text: str,
+) -> FunctionText:
+    """A function with the interface of the part's `text` that calls `kernel`.
+
+    `chosen` is None for a trusted kernel, which takes tensors by their names. `inputs`
+    are names of the program's inputs, `weights` maps model tensors to fields.
+    """
+    parameters, expressions = _spelled(kernel, body, inputs, weights)
+    if chosen is not None:
+        tensors = [f"{key}={expressions[value]}" for key, value in chosen.tensors]
+        given: dict[str, Value | float] = {**dict(chosen.scalars)}
+        about = f"Stands for the text of `{text}`, with which it was compared."
+    else:
+        named = {each.removeprefix("w."): each for each in expressions.values()}
+        tensors = [f"{key}={named[key]}" for key in bound.tensors]
+        given = {}
+        about = (
+            f"Trusted: tensors are bound by name. The first call is compared with the\n"
+            f"text of `{text}`, for which it stands."
+        )
     given |= dict(bound.via.arguments)
-    arguments += [f"{key}={_literal(value)}" for key, value in given.items()]
+    arguments = [
+        *tensors,
+        *(f"{key}={_literal(value)}" for key, value in given.items()),
+    ]
     lines = lay_out("def ", call(name, parameters), ":")
     lines += docstring(
-        [
-            f"{bound.part} through the kernel {bound.via.kernel.target}.",
-            "",
-            f"Stands for the text of `{text}`, with which it was compared.",
-        ],
-        4,
+        [f"{bound.part} through the kernel {bound.via.kernel.target}.", "", about], 4
     )
     made = call(kernel, arguments)
-    if not chosen.outputs:
+    results = len(body.outputs) if chosen is None else chosen.results
+    outputs = tuple(range(results)) if chosen is None else chosen.outputs
+    if not outputs:
         lines += [*lay_out("", made, "", 4), "    return ()"]
-    elif chosen.outputs == tuple(range(chosen.results)):
+    elif outputs == tuple(range(results)):
         lines += lay_out("return ", made, "", 4)
     else:
-        results = [f"result_{k}" for k in range(chosen.results)]
-        lines += assigned(results, made, 4)
-        returned = ", ".join(results[k] for k in chosen.outputs)
-        lines.append(f"    return {returned}")
+        names = [f"result_{k}" for k in range(results)]
+        lines += assigned(names, made, 4)
+        lines.append(f"    return {', '.join(names[k] for k in outputs)}")
     return FunctionText(name, tuple(lines), ())
+
+
+def check_names(
+    part: Part,
+    bound: BoundKernel,
+    body: Body,
+    inputs: Sequence[str],
+    weights: Mapping[str, str],
+) -> Iterator[Diagnostic]:
+    """A trusted kernel takes every tensor of its part, by its name."""
+    assert part.via is not None
+    _, expressions = _spelled(bound.via.kernel.name, body, inputs, weights)
+    named = {text.removeprefix("w."): value for value, text in expressions.items()}
+    missing = [name for name in bound.tensors if name not in named]
+    left = [name for name in named if name not in bound.tensors]
+    if missing or left or len(named) < len(expressions):
+        takes, has = ", ".join(bound.tensors), ", ".join(named)
+        yield Diagnostic(
+            "DFS401",
+            f"trusted kernel '{bound.via.kernel.name}' does not take the tensors of "
+            f"part {part.name}",
+            Label(part.via.span, "bound by name"),
+            notes=(f"the kernel takes: {takes}", f"the part has: {has}"),
+            helps=("name the parameters like the part's tensors",),
+        )
+        return
+    written = {name for operation in body.operations for name in operation.writes}
+    for name in bound.mutates:
+        if named[name] not in written:
+            yield Diagnostic(
+                "DFS401",
+                f"trusted kernel '{bound.via.kernel.name}' writes '{name}', and part "
+                f"{part.name} does not",
+                Label(part.via.span, "others would read what it changed"),
+                helps=("return a new tensor instead",),
+            )
 
 
 def _literal(value: Value | float) -> str:

@@ -142,6 +142,7 @@ def write_map(
             each.name: {
                 "target": each.kernel.target,
                 "symmetric_memory": each.kernel.symmetric_memory,
+                "trusted": each.kernel.trusted,
                 "parts": list(each.parts),
                 "digest": each.digest,
             }

@@ -188,3 +188,15 @@ class TracedKernel:
     open_scalars: tuple[tuple[str, float], ...]
     mutates: tuple[str, ...] | None
     digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedKernel:
+    """What a kernel says of itself, without a reference to compare it with.
+
+    `tensors` are the parameters that take tensors, `mutates` those that are written.
+    """
+
+    tensors: tuple[str, ...]
+    mutates: tuple[str, ...] | None
+    digest: str

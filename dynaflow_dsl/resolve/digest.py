@@ -67,7 +67,8 @@ def _via(part: model.Part) -> list[object]:
     assert part.via is not None
     kernel = part.via.kernel
     arguments = [[name, written(value)] for name, value in part.via.arguments]
-    return [part.name, kernel.target, kernel.symmetric_memory, arguments]
+    flags = [kernel.symmetric_memory, kernel.trusted]
+    return [part.name, kernel.target, flags, arguments]
 
 
 def _section(section: model.Section) -> list[object]:

@@ -72,15 +72,9 @@ class Kernels:
 
 def resolve_kernel(tree: syntax.Kernel, found: list[Diagnostic]) -> model.Kernel | None:
     """A declaration with its options; None where it names nothing importable."""
-    options = options_by_name(
-        tree.options, "kernel", ["symmetric_memory"], ["trusted"], found
-    )
-    symmetric = False
-    if (option := options.get("symmetric_memory")) is not None:
-        value = evaluate(option.value, found, {})
-        if value is not None and not isinstance(value, bool):
-            found.append(wrong_value("true or false", value, option.value.span))
-        symmetric = value is True
+    known = ("symmetric_memory", "trusted")
+    options = options_by_name(tree.options, "kernel", known, [], found)
+    flags = {name: _flag(options.get(name), found) for name in known}
     if not _TARGET.fullmatch(tree.target.value):
         found.append(
             Diagnostic(
@@ -91,7 +85,22 @@ def resolve_kernel(tree: syntax.Kernel, found: list[Diagnostic]) -> model.Kernel
             )
         )
         return None
-    return model.Kernel(tree.name.text, tree.target.value, symmetric, tree.span)
+    return model.Kernel(
+        tree.name.text,
+        tree.target.value,
+        flags["symmetric_memory"],
+        tree.span,
+        flags["trusted"],
+    )
+
+
+def _flag(option: syntax.Argument | None, found: list[Diagnostic]) -> bool:
+    if option is None:
+        return False
+    value = evaluate(option.value, found, {})
+    if value is not None and not isinstance(value, bool):
+        found.append(wrong_value("true or false", value, option.value.span))
+    return value is True
 
 
 def unused_kernels(

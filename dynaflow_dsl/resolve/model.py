@@ -153,12 +153,17 @@ Selector: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A callable of the user's, to be imported from `target`, "package.module:name"."""
+    """A callable of the user's, to be imported from `target`, "package.module:name".
+
+    A `trusted` one is not compared with the part as text: names of its parameters say
+    which tensor each is.
+    """
 
     name: str
     target: str
     symmetric_memory: bool
     span: Span
+    trusted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

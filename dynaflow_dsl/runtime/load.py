@@ -14,7 +14,7 @@ import torch
 from dynaflow_dsl.runtime.artifacts import cache_folder
 from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.executor import Call, Executor, Setup
-from dynaflow_dsl.runtime.kernels import source_digest
+from dynaflow_dsl.runtime.kernels import compared_once, source_digest
 from dynaflow_dsl.runtime.module_map import ModuleMap, read_map
 from dynaflow_dsl.runtime.notes import add_place
 from dynaflow_dsl.runtime.select import Choice, Selected
@@ -164,6 +164,13 @@ def _load_one(
             calls[name] = [
                 partial(function, record(own))
                 for function, own in zip(listed, weights[name], strict=True)
+            ]
+    for name, part in parts.items():
+        if part.trusted:
+            texts = functions[part.instead_of], weights[part.instead_of]
+            calls[name] = [
+                compared_once(part.kernel, call, partial(text, record(own)))
+                for call, text, own in zip(calls[name], *texts, strict=True)
             ]
     if folder is not None:
         functions = {name: functions[name] for name in parts if name not in calls}

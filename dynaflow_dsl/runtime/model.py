@@ -83,7 +83,8 @@ class Part:
     the layer's number, or one path for each iteration; None there means that the
     function of that iteration does not read it. `kernel` names the kernel that the
     functions call: they run as they stand, uncompiled, where a step would run those of
-    the part `instead_of`.
+    the part `instead_of`. Those of a `trusted` kernel are compared with that part the
+    first time they are called.
     """
 
     body: Callable[..., Any] | Sequence[Callable[..., Any]]
@@ -92,6 +93,7 @@ class Part:
     which: Sequence[int] | None = None
     kernel: str = ""
     instead_of: str = ""
+    trusted: bool = False
 
     def function(self, position: int) -> Callable[..., Any]:
         """The function of iteration `position`."""

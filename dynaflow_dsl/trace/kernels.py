@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fractions import Fraction
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError, Label, Result
-from dynaflow_dsl.graph.model import Graph, TensorType, TracedKernel
+from dynaflow_dsl.graph.model import Graph, TensorType, TracedKernel, TrustedKernel
 from dynaflow_dsl.resolve.model import Scalar, Value, Via
 from dynaflow_dsl.resolve.values import shown
 from dynaflow_dsl.runtime.kernels import Kernel, source_digest
@@ -49,11 +49,34 @@ class KernelReader:
         """How many tensors a kernel takes, after all of its signature was checked."""
         try:
             kernel = self._kernel(via)
+            if kernel.reference is None:
+                raise _failed(
+                    via,
+                    f"'{via.kernel.target}' has no reference",
+                    ("give it one: @dynaflow_dsl.runtime.kernel(reference=...)",),
+                )
             signature = _signature(kernel.reference)
             _check_signature(kernel, signature, via)
         except DiagnosticError as error:
             return Result(None, error.diagnostics)
         return Result(len(signature.tensors))
+
+    def trusted(self, via: Via) -> Result[TrustedKernel]:
+        """The signature of a kernel that is not compared with a reference."""
+        try:
+            kernel = self._kernel(via)
+            signature = _signature(kernel.function)
+            _check_options(signature, signature.scalars, via, open_ended=False)
+            _check_mutates(kernel, signature, via)
+            given = dict(via.arguments)
+            for name in signature.scalars:
+                if name not in given and name not in signature.defaults:
+                    raise _open_scalar(via, name)
+        except DiagnosticError as error:
+            return Result(None, error.diagnostics)
+        return Result(
+            TrustedKernel(signature.tensors, kernel.mutates, source_digest(kernel))
+        )
 
     def trace(
         self, via: Via, types: Sequence[TensorType], graph: Graph
@@ -74,6 +97,7 @@ class KernelReader:
         self, via: Via, types: Sequence[TensorType], graph: Graph
     ) -> TracedKernel:
         kernel = self._kernel(via)
+        assert kernel.reference is not None
         signature = _signature(kernel.reference)
         scalars, open_scalars = _scalars(signature, via)
         names = dict(zip(signature.tensors, types, strict=True))
@@ -154,6 +178,8 @@ def _signature(reference: Callable[..., Any]) -> Signature:
     scalars: dict[str, type] = {}
     defaults: dict[str, Scalar] = {}
     for name, parameter in inspect.signature(reference).parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
         default = parameter.default
         kind = _SCALARS.get(parameter.annotation)
         if kind is None and isinstance(default, bool | int | float | str):
@@ -181,15 +207,28 @@ def _check_signature(kernel: Kernel, signature: Signature, via: Via) -> None:
                 via,
                 f"kernel '{name}' has no parameter '{wanted}', which its reference has",
             )
+    _check_mutates(kernel, signature, via)
+    names = [*parameters, *signature.scalars]
+    _check_options(signature, names, via, open_ended=open_ended)
+
+
+def _check_mutates(kernel: Kernel, signature: Signature, via: Via) -> None:
     for given in kernel.mutates or ():
         if given not in signature.tensors:
-            raise _differs(via, f"'mutates' of kernel '{name}' names no '{given}'")
-    own = [*parameters, *signature.scalars]
+            said = f"'mutates' of kernel '{via.kernel.name}' names no '{given}'"
+            raise _differs(via, said)
+
+
+def _check_options(
+    signature: Signature, names: Iterable[str], via: Via, *, open_ended: bool
+) -> None:
+    """What `via` gives exists, is no tensor, and is of the kind that is annotated."""
+    name = via.kernel.name
+    own = [each for each in dict.fromkeys(names) if each not in signature.tensors]
     for given, value in via.arguments:
         if given in signature.tensors or (given not in own and not open_ended):
-            known = [n for n in dict.fromkeys(own) if n not in signature.tensors]
-            close = get_close_matches(given, known, 1)
-            helps = (f"it has: {', '.join(known)}",) if known else ()
+            close = get_close_matches(given, own, 1)
+            helps = (f"it has: {', '.join(own)}",) if own else ()
             if close:
                 helps = (f"did you mean '{close[0]}'?",)
             raise _differs(via, f"kernel '{name}' has no option '{given}'", helps)
@@ -225,12 +264,16 @@ def _scalars(
         elif name in signature.defaults:
             values[name] = signature.defaults[name]
         else:
-            raise _differs(
-                via,
-                f"nothing says what '{name}' of kernel '{via.kernel.name}' is",
-                (f"give it: via {via.kernel.name}({name} = ...)",),
-            )
+            raise _open_scalar(via, name)
     return values, open_scalars
+
+
+def _open_scalar(via: Via, name: str) -> DiagnosticError:
+    return _differs(
+        via,
+        f"nothing says what '{name}' of kernel '{via.kernel.name}' is",
+        (f"give it: via {via.kernel.name}({name} = ...)",),
+    )
 
 
 def _axes(name: str, type_: TensorType, via: Via) -> tuple[str | None, ...]:

@@ -108,3 +108,37 @@ def aliasing(
 def plain(residual: torch.Tensor, update: torch.Tensor) -> torch.Tensor:
     """No kernel."""
     return residual + update
+
+
+@kernel(mutates=())
+def by_name(
+    hidden: torch.Tensor,
+    attn: torch.Tensor,
+    post_attention_layernorm: torch.Tensor,
+    eps: float = 1e-6,
+) -> Pair:
+    """Without a reference: its tensors are those of the part, by name."""
+    return _norm(hidden, attn, post_attention_layernorm, eps)
+
+
+@kernel(mutates=())
+def by_name_wrong(
+    hidden: torch.Tensor, attn: torch.Tensor, post_attention_layernorm: torch.Tensor
+) -> Pair:
+    """Another number than the model's."""
+    return _norm(hidden, attn, post_attention_layernorm, 0.1)
+
+
+@kernel(mutates=("hidden",))
+def by_name_writing(
+    hidden: torch.Tensor, attn: torch.Tensor, post_attention_layernorm: torch.Tensor
+) -> Pair:
+    hidden.add_(attn)
+    return _norm(hidden, attn * 0, post_attention_layernorm, 1e-6)
+
+
+@kernel(mutates=())
+def by_other_name(
+    hidden: torch.Tensor, attention: torch.Tensor, weight: torch.Tensor
+) -> Pair:
+    return _norm(hidden, attention, weight, 1e-6)

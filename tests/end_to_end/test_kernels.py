@@ -10,7 +10,7 @@ import torch
 
 from dynaflow_dsl import pipeline
 from dynaflow_dsl.diagnostics import Diagnostic, render
-from dynaflow_dsl.runtime import LoadError
+from dynaflow_dsl.runtime import LoadError, RuntimeFault
 from dynaflow_dsl.source import Source
 from dynaflow_dsl.trace.kernels import KernelReader
 from tests.emit.models import llama_spec, llama_traced
@@ -213,3 +213,47 @@ def test_symmetric_memory_is_kept_and_refused_where_it_would_act() -> None:
 def test_checking_imports_no_kernel() -> None:
     file = pipeline.understand(Source("woven.dfs", text("no.such.place:x"))).unwrap()
     assert pipeline.check_schedules(file, llama_traced()[1]).ok
+
+
+TRUSTED = "(trusted = true)"
+
+
+def test_a_trusted_kernel_binds_by_name(tmp_path: Path) -> None:
+    written = text("by_name", "(eps = 0.000001)", options=TRUSTED)
+    built = build(llama_spec(2), written, tmp_path)
+    module = built.compiled.text
+    assert "Trusted: tensors are bound by name." in module
+    assert "trusted=True" in module
+    assert "post_attention_layernorm=w.post_attention_layernorm" in module
+    for report in run_verify(built, batches=(4,)):
+        assert report.ok, str(report)
+        assert report.kernels[0].ok
+
+
+def test_a_trusted_kernel_is_compared_in_the_first_step(tmp_path: Path) -> None:
+    built = build(llama_spec(2), text("by_name_wrong", options=TRUSTED), tmp_path)
+    step = built.module.load(built.spec.model, compile=False).decode
+    given = built.spec.entries["decode"].arguments({"batch": 4})
+    with pytest.raises(
+        RuntimeFault, match="DFS806: the trusted kernel `joined`"
+    ) as say:
+        step(*given)
+    assert any("join[0]" in note for note in say.value.__notes__)
+
+
+def test_names_and_writes_of_a_trusted_kernel_are_checked() -> None:
+    def refused(name: str) -> str:
+        file = pipeline.understand(Source("w.dfs", text(name, options=TRUSTED)))
+        reader = KernelReader("cpu", torch.float32)
+        made = pipeline.compile_schedules(
+            file.unwrap(), llama_traced()[1], None, reader
+        )
+        assert {each.code for each in made.diagnostics} == {"DFS401"}
+        return render(made.diagnostics)
+
+    message = refused("by_other_name")
+    assert "does not take the tensors of part join" in message
+    assert "note: the kernel takes: hidden, attention, weight" in message
+    assert "note: the part has: hidden, attn, post_attention_layernorm" in message
+    assert "writes 'hidden', and part join does not" in refused("by_name_writing")
+    assert "has no reference" in render(findings(text("by_name")))
