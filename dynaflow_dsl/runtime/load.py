@@ -14,7 +14,7 @@ import torch
 from dynaflow_dsl.runtime.artifacts import cache_folder
 from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.executor import Call, Executor, Setup
-from dynaflow_dsl.runtime.kernels import compared_once, source_digest
+from dynaflow_dsl.runtime.kernels import Kernel, compared_once, source_digest
 from dynaflow_dsl.runtime.module_map import ModuleMap, read_map
 from dynaflow_dsl.runtime.notes import add_place
 from dynaflow_dsl.runtime.select import Choice, Selected
@@ -101,7 +101,8 @@ def loader(
 def _check_kernels(names: Mapping[str, Any], module_map: ModuleMap) -> None:
     """Refuse kernels that are not those which parts were compared with."""
     for name, digest in module_map.kernels.items():
-        if source_digest(names[name]) != digest:
+        made = names.get(name)
+        if not isinstance(made, Kernel) or source_digest(made) != digest:
             raise LoadError(
                 "DFS801",
                 f"the source of the kernel `{name}` is not that which "
