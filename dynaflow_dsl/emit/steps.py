@@ -224,7 +224,16 @@ class StepWriter:
             inner += 4
         head = f"self.{self.attributes[step.part]}"
         for text in assigned(step.results, call(head, arguments), inner):
-            yield Line(text, step.label, str(step.layer), step.span)
+            yield Line(text, step.label, self._layer(step), step.span)
+
+    def _layer(self, step: Call) -> str:
+        """The layer of a step as the text names it; a gap and a part outside `each`
+        have none."""
+        outside = any(
+            not section.word and any(part.name == step.part for part in section.parts)
+            for section in self.plan.binding.sections
+        )
+        return "" if outside or step.part == GAP else str(step.layer)
 
     def _operand(self, operand: Operand) -> str:
         match operand:

@@ -138,22 +138,25 @@ def _before(
         statements.append(Record(event_name(signal, table), "main", label))
     statements += _ends(draft, Place(site, "done"))
     for value, name in table.sliced.items():
-        statements.append(_slices(value, name, table))
+        statements += _slices(value, name, table)
     for name, value in table.aliases.items():
         if value not in table.sliced or table.sliced[value] != name:
-            statements.append(_slices(value, name, table))
+            statements += _slices(value, name, table)
     for stream in draft.run.streams:
         for signal in draft.waits.get(Moment(None, stream), ()):
             statements.append(Wait(stream, event_name(signal, table), stream, ()))
     return Block(BEFORE, tuple(statements))
 
 
-def _slices(value: str, name: str, table: VariableTable) -> Slices:
+def _slices(value: str, name: str, table: VariableTable) -> list[Slices]:
     whole = whole_operand(value, table)
     if name in table.whole_states:
-        return Slices((name,), whole)
+        return [Slices((name,), whole)]
     targets = tuple(piece_name(name, k, table.pieces) for k in range(table.pieces))
-    return Slices(targets, whole)
+    if table.pieces > 1 and not table.is_cut(value):
+        # The same for each piece.
+        return [Slices((target,), whole) for target in targets]
+    return [Slices(targets, whole)]
 
 
 def signal_label(signal: Signal, table: VariableTable) -> str:

@@ -115,7 +115,7 @@ def make_variables(
     inputs = {item.name: item for item in binding.graph.inputs}
     makers = find_makers(binding)
     names = Names(words.taken, pieces)
-    initials = _initials(binding, makers)
+    initials = _initials(binding, pieces, makers)
     bases = _bases(binding, names, makers)
     outer = _read_from_outside(binding)
     whole: dict[str, str] = {}
@@ -172,14 +172,22 @@ def bound(name: str, binding: Binding) -> BoundPart:
     return next(part for part in binding.everything if part.name == name)
 
 
-def _initials(binding: Binding, makers: Mapping[str, Maker]) -> dict[int, str]:
-    """What each carried variable holds before its section, if no part made it."""
+def _initials(
+    binding: Binding, pieces: int, makers: Mapping[str, Maker]
+) -> dict[int, str]:
+    """What each carried variable holds before its section, if no part made it.
+
+    A step that takes all pieces of what others make in pieces reads the first value as
+    it is.
+    """
     found: dict[int, str] = {}
     for part in binding.parts:
         for position, role in enumerate(part.roles):
             if isinstance(role, Carried) and role.initial not in makers:
                 key = state_of(part, position, makers)
-                found.setdefault(binding.variables[key], role.initial)
+                gathers = part.name in binding.joined and key.part not in binding.joined
+                if pieces == 1 or not gathers:
+                    found.setdefault(binding.variables[key], role.initial)
     return found
 
 

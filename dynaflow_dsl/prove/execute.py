@@ -25,6 +25,7 @@ from dynaflow_dsl.plan.model import (
     Wait,
 )
 from dynaflow_dsl.prove.machine import Access, Content, Instant, Machine, Step, Storage
+from dynaflow_dsl.resolve.model import MAIN
 from dynaflow_dsl.source import Span
 
 OUTSIDE = Storage(Access(Instant("main", 0), "the caller", None), from_outside=True)
@@ -48,6 +49,8 @@ class Execution:
             for instance in part.instances
             for value in instance.outputs
         )
+        # What the caller did on main comes before all steps, also where none is there.
+        self.start = self.machine.issue(MAIN, "the caller", None).instant
         self.span = binding.schedule.sections[-1].timeline_span
 
     def run(self, program: Program) -> Machine:
@@ -109,6 +112,12 @@ class Execution:
         machine.starts[step] = dict(machine.clocks[call.stream])
         access = machine.issue(call.stream, call.label, call.span)
         machine.instants[step] = access.instant
+        if not machine.knows(call.stream, self.start):
+            machine.fault(
+                "race",
+                f"{call.label} runs before {call.stream} has waited for the start",
+                call.span,
+            )
         for operand, wanted in zip(call.operands, instance.inputs, strict=True):
             content, variable = self._content(operand, i)
             if content is None:

@@ -10,6 +10,7 @@ from dynaflow_dsl.diagnostics import DiagnosticError
 from tests.end_to_end import forms
 from tests.end_to_end.building import Built, build, run_verify
 from tests.prove.simulator import judge
+from tests.verification.mutations import without_waits
 
 TRANSLATE = """dfs 1
 
@@ -363,3 +364,42 @@ def test_an_order_that_is_there_anyway() -> None:
     assert found.primary.text == (
         "comes after up[0] anyway: it follows mem[0], which follows up[0]"
     )
+
+
+def mutated_forms(folder: Path) -> dict[str, Built]:
+    """One module with gaps, one with sections, one with a joined part."""
+    return {
+        "gaps": build(
+            forms.target(forms.Skipping((0, 3, 4)), "x"),
+            SKIP.format(split=split("2"), timeline=HALVES),
+            folder,
+        ),
+        "sections": build(
+            forms.target(forms.Translator(), "x", "y"),
+            TRANSLATE.format(into="2", timeline=STAGGER),
+            folder,
+        ),
+        "joined": build(
+            forms.target(forms.CentredStack(), "x"),
+            CENTRED.format(into="2", stream="side"),
+            folder,
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", ["gaps", "sections", "joined"])
+def test_verify_finds_each_wait_that_is_left_out(name: str, tmp_path: Path) -> None:
+    built = mutated_forms(tmp_path)[name]
+    mutations = without_waits(built.compiled.text)
+    assert mutations
+    for mutation in mutations:
+        (report,) = run_verify(built, module=built.mutated(mutation.text), batches=(6,))
+        assert any(recorded.faults for recorded in report.recordings), mutation.name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gaps", "sections", "joined"])
+def test_compiled_forms(name: str, tmp_path: Path) -> None:
+    built = mutated_forms(tmp_path)[name]
+    (report,) = run_verify(built, batches=(2, 5), compiled=True)
+    assert report.ok, str(report)
