@@ -29,8 +29,11 @@ def resolve_select(
     scopes: Scopes,
     given: Mapping[str, str],
     found: list[Diagnostic],
-) -> tuple[model.Select | None, tuple[model.Schedule, ...]]:
-    """A select, and the schedules that it chooses, each with its arguments once."""
+) -> tuple[model.Select, tuple[model.Schedule, ...]]:
+    """A select, and the schedules that it chooses, each with its arguments once.
+
+    What is wrong goes into `found`; the value then counts for nothing.
+    """
     values = resolve_parameters(tree, given, Names(found), found)
     choices = _Choices(tree, scope, scopes, values, found)
     phases: list[syntax.Name] = []
@@ -212,20 +215,20 @@ def _with_phases(
     """A condition in which the entries that `phase` is compared with are texts."""
     match expression:
         case syntax.Comparison(operator, left, right, span):
-            if _is_phase(right) and not _is_phase(left):
+            if _is_phase(right) and operator in ("==", "!="):
                 left, right = right, left
-                operator = operator if operator in ("==", "!=") else "<"
-            if not _is_phase(left):
-                continue_with = (
-                    _with_phases(left, phases, found),
-                    _with_phases(right, phases, found),
-                )
-                return syntax.Comparison(operator, *continue_with, span)
-            entries = _entries(operator, right, phases)
-            if entries is None:
-                found.append(_wrong_phase(expression.span))
-                return expression
-            return syntax.Comparison(operator, left, entries, span)
+            if _is_phase(left):
+                entries = _entries(operator, right, phases)
+                if entries is None:
+                    found.append(_wrong_phase(span))
+                    return expression
+                return syntax.Comparison(operator, left, entries, span)
+            return syntax.Comparison(
+                operator,
+                _with_phases(left, phases, found),
+                _with_phases(right, phases, found),
+                span,
+            )
         case syntax.Symbol(name, span) if name == PHASE:
             found.append(_wrong_phase(span))
             return expression
