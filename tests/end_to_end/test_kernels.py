@@ -13,6 +13,7 @@ from dynaflow_dsl.diagnostics import Diagnostic, render
 from dynaflow_dsl.runtime import LoadError, RuntimeFault
 from dynaflow_dsl.source import Source
 from dynaflow_dsl.trace.kernels import KernelReader
+from tests.emit.formatting import formatted
 from tests.emit.models import llama_spec, llama_traced
 from tests.end_to_end.building import Built, build, run_verify
 
@@ -90,6 +91,7 @@ def test_the_module_calls_the_kernel(built: Built) -> None:
     (kernel,) = json.loads(built.compiled.map)["kernels"].values()
     assert kernel["parts"] == ["join"]
     assert kernel["symmetric_memory"] is False
+    assert formatted(built.compiled.text) == built.compiled.text
 
 
 def test_results_agree_with_the_model(built: Built) -> None:
