@@ -29,6 +29,7 @@ from dynaflow_dsl.bind.programs import Mismatch
 from dynaflow_dsl.bind.remainder import place_the_rest
 from dynaflow_dsl.bind.rows import split_axes
 from dynaflow_dsl.bind.selectors import index_modules
+from dynaflow_dsl.bind.shared import release_shared
 from dynaflow_dsl.bind.variables import number_variables
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Result
 from dynaflow_dsl.graph.model import Graph
@@ -47,6 +48,7 @@ def bind(schedule: Schedule, graph: Graph) -> Result[Binding]:
     modules = index_modules(graph.modules, dependence)
     ownership, paths, found = assign(sections, modules, dependence)
     if not found:
+        release_shared(sections, graph, ownership, dependence)
         found = place_the_rest(sections, paths, modules, ownership, dependence)
     if found:
         return Result(None, tuple(found))

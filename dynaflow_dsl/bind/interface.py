@@ -25,6 +25,7 @@ from dynaflow_dsl.bind.model import (
 from dynaflow_dsl.bind.ownership import AFTER_OWNER, Owner
 from dynaflow_dsl.bind.programs import Grouped, Mismatch, group, leaving, outputs
 from dynaflow_dsl.bind.programs import Place as ResultPlace
+from dynaflow_dsl.bind.repeated import share_program
 from dynaflow_dsl.bind.roles import Made, Origins, carried, find_roles
 from dynaflow_dsl.graph.model import Graph, Operation
 
@@ -50,6 +51,7 @@ def bind_parts(
     grouped: dict[str, Grouped] = {}
     for name, section in home.items():
         mine = [fragments.by_owner[Owner(name, i)] for i in range(counts[section])]
+        share_program(mine, dependence)
         grouped[name] = group(name, mine, dependence, fragments.read_outside)
     gaps = [fragments.by_owner[Owner(GAP, n)] for n in range(len(places))]
     between = _group_gaps(gaps, dependence, fragments.read_outside)
@@ -161,31 +163,42 @@ def _bound(
         )
     bodies = []
     for body in range(len(grouped.outputs)):
-        first = grouped.body_of.index(body)
+        mine = [i for i, number in enumerate(grouped.body_of) if number == body]
+        # One that reads a value at two places would have two inputs of one name.
+        plain = (i for i in mine if len(set(inputs[i])) == len(inputs[i]))
+        first = next(plain, mine[0])
         example = instances[first]
-        operations, given = _with_all_outputs(grouped, body, dependence)
+        operations, given = _with_all_outputs(grouped, body, first, dependence)
         constants = tuple(grouped.fragments[first].constants)
         bodies.append(
-            Body(operations, example.inputs, example.parameters, given, constants)
+            Body(
+                operations,
+                example.inputs,
+                example.parameters,
+                given,
+                constants,
+                first,
+            )
         )
-    mine = {o for instance in instances for o in instance.operations}
+    held = {o for instance in instances for o in instance.operations}
     return BoundPart(
-        name, tuple(bodies), tuple(instances), tuple(roles), frozenset(mine & attached)
+        name, tuple(bodies), tuple(instances), tuple(roles), frozenset(held & attached)
     )
 
 
 def _with_all_outputs(
-    grouped: Grouped, body: int, dependence: Dependence
+    grouped: Grouped, body: int, example: int, dependence: Dependence
 ) -> tuple[tuple[Operation, ...], tuple[str, ...]]:
-    """A program and its outputs in the words of its first instance.
+    """A program and its outputs in the words of one of its instances.
 
     A result that is read in other iterations only has their name.
     """
-    members = [
+    others = [
         fragment
         for fragment, mine in zip(grouped.fragments, grouped.body_of, strict=True)
         if mine == body
     ]
+    members = [grouped.fragments[example], *others]
     operations = [dependence.operations[n] for n in members[0].numbers]
     given = []
     for step, k in grouped.outputs[body]:

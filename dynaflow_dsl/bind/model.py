@@ -90,7 +90,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A distinct program, in the words of the first instance that runs it.
+    """A distinct program, in the words of the instance `example` that runs it.
 
     `constants` are small tensors that the model's code makes: they belong to the text.
     """
@@ -100,6 +100,7 @@ class Body:
     parameters: tuple[str, ...]
     outputs: tuple[str, ...]
     constants: tuple[Input, ...] = ()
+    example: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,7 +189,7 @@ class ModuleWriter:
                 weights=table.fields[number],
                 types=types,
                 about=_function_doc(part, users, binding),
-                scope=iterations[users[0]].path if iterations else "",
+                scope=iterations[body.example].path if iterations else "",
             )
             names.append(self._function(written, f"{prefix}{part.name}"))
         return names

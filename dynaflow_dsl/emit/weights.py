@@ -36,8 +36,7 @@ def tabulate(part: BoundPart, iterations: Sequence[Iteration]) -> WeightTable:
     names: dict[tuple[int, int], str] = {}
     taken: dict[str, str] = {}
     for number, body in enumerate(part.bodies):
-        first = next(i for i, inst in enumerate(part.instances) if inst.body == number)
-        scope = iterations[first].path if len(iterations) > 1 else ""
+        scope = iterations[body.example].path if len(iterations) > 1 else ""
         for k, path in enumerate(body.parameters):
             relative = path.removeprefix(f"{scope}.") if scope else path
             names[(number, k)] = _field(relative, taken)

@@ -89,7 +89,7 @@ def _inside(
         members = [n for n, item in enumerate(part.instances) if item.body == index]
         where = f"{section.word} {numbers(members)}" if section.word else "once"
         title = f"{part.name}: {where}, on {on}, {_count(body.operations)}"
-        path = section.iterations[members[0]].path
+        path = section.iterations[body.example].path
         listing = _listing(body.operations, path, part.attached)
         yield "\n".join([title, *listing])
 

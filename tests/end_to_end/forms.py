@@ -69,7 +69,7 @@ class Chain(nn.Module):
             x = block(x)
         made = x
         for n, layer in enumerate(self.second):
-            x = layer(x, made if self.again and n > 0 else given)
+            x = layer(x, made if self.again and n != 1 else given)
         return (x, made) if self.again else x
 
 
