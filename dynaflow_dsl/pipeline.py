@@ -5,32 +5,42 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dynaflow_dsl.bind import Binding, bind
+from dynaflow_dsl.bind import Binding, ReadsKernels, bind, bind_kernels
 from dynaflow_dsl.diagnostics import Diagnostic, Result
-from dynaflow_dsl.graph.model import TracedModel
+from dynaflow_dsl.graph.model import Graph, TracedModel
 from dynaflow_dsl.imports import file_reader, project_root
 from dynaflow_dsl.plan import plan
 from dynaflow_dsl.prove import ProvedPlan, prove
-from dynaflow_dsl.resolve import Facts, decide, resolve
-from dynaflow_dsl.resolve.model import Scalar, ScheduleFile, UsedFact
+from dynaflow_dsl.resolve import (
+    EntrySizes,
+    Facts,
+    Selection,
+    choose,
+    decide,
+    resolve,
+)
+from dynaflow_dsl.resolve.model import Scalar, Schedule, ScheduleFile, UsedFact
+from dynaflow_dsl.resolve.sequential import sequential_schedule
 from dynaflow_dsl.source import Source, Span
+from dynaflow_dsl.syntax import model as syntax
 from dynaflow_dsl.syntax import parse
-from dynaflow_dsl.syntax.model import Import, Schedule
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedSchedules:
     """Every schedule of a file, bound to every entry of a model, and proved.
 
-    `facts` are those of the model that the schedules require something of.
+    `facts` are those of the model that the schedules require something of, or that a
+    `select` chooses by; `selection` is what it chooses, None without one.
     """
 
     bindings: tuple[Binding, ...]
     plans: tuple[ProvedPlan, ...]
     facts: tuple[UsedFact, ...]
+    selection: Selection | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +52,7 @@ class CompiledModule:
     map: str
     plans: tuple[ProvedPlan, ...]
     bindings: tuple[Binding, ...]
+    selection: Selection | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,38 +135,99 @@ def check_schedules(
     file: ScheduleFile,
     model: TracedModel,
     facts: Mapping[str, Scalar] | None = None,
+    kernels: ReadsKernels | None = None,
 ) -> Result[CheckedSchedules]:
     """Bind, plan and prove every schedule for every entry; all findings together.
 
     Nothing is bound to a model for which the schedules do not say they are made.
+    `kernels` imports what parts run through; without it, nothing is said of kernels.
     """
     required = require_facts(file, model, facts)
+    if file.select is not None:
+        # What is never chosen here may well be for other models.
+        required = require_facts(replace(file, schedules=()), model, facts)
     if required.value is None:
         return Result(None, required.diagnostics)
+    selected = select_schedules(file, model, facts)
+    if selected.value is None:
+        return Result(None, selected.diagnostics)
+    used, selection = required.value, selected.value.selection
+    if selection is not None:
+        chosen = tuple(dict.fromkeys(schedule for schedule, _ in selected.value.pairs))
+        required = require_facts(replace(file, schedules=chosen), model, facts)
+        if required.value is None:
+            return Result(None, required.diagnostics)
+        read = {fact.name: fact for fact in (*required.value, *selection.facts)}
+        used = tuple(read[name] for name in sorted(read))
     bindings: list[Binding] = []
     plans: list[ProvedPlan] = []
     found: list[Diagnostic] = []
-    for schedule in file.schedules:
-        for graph in model.graphs:
-            bound = bind(schedule, graph)
+    for schedule, graph in selected.value.pairs:
+        bound = bind(schedule, graph)
+        found += bound.diagnostics
+        if bound.value is not None and kernels is not None:
+            bound = bind_kernels(bound.value, kernels, model.device)
             found += bound.diagnostics
-            if bound.value is None:
-                continue
-            bindings.append(bound.value)
-            planned = plan(bound.value)
-            found += planned.diagnostics
-            if planned.value is None:
-                continue
-            proved = prove(planned.value)
-            found += proved.diagnostics
-            if proved.value is not None:
-                plans.append(proved.value)
+        if bound.value is None:
+            continue
+        bindings.append(bound.value)
+        planned = plan(bound.value)
+        found += planned.diagnostics
+        if planned.value is None:
+            continue
+        proved = prove(planned.value)
+        found += proved.diagnostics
+        if proved.value is not None:
+            plans.append(proved.value)
     # A fault in a file is found once per entry: say it once.
     diagnostics = tuple(dict.fromkeys(found))
-    if len(plans) < len(file.schedules) * len(model.graphs):
+    if len(plans) < len(selected.value.pairs):
         return Result(None, diagnostics)
     return Result(
-        CheckedSchedules(tuple(bindings), tuple(plans), required.value), diagnostics
+        CheckedSchedules(tuple(bindings), tuple(plans), used, selection), diagnostics
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedSchedules:
+    """Which schedules are compiled for which entries.
+
+    All for all without a `select`; else those that some step runs.
+    """
+
+    pairs: tuple[tuple[Schedule, Graph], ...]
+    selection: Selection | None = None
+
+
+def select_schedules(
+    file: ScheduleFile,
+    model: TracedModel,
+    facts: Mapping[str, Scalar] | None = None,
+) -> Result[SelectedSchedules]:
+    """The schedules to compile for each entry of a model.
+
+    An entry whose every step runs `sequential` gets a schedule of its own that does
+    nothing else.
+    """
+    if file.select is None:
+        pairs = tuple((s, graph) for s in file.schedules for graph in model.graphs)
+        return Result(SelectedSchedules(pairs))
+    entries = [EntrySizes(g.entry, g.dimensions, g.fixed) for g in model.graphs]
+    chosen = choose(file.select, Facts(facts or {}, dict(model.facts)), entries)
+    if chosen.value is None:
+        return Result(None, chosen.diagnostics)
+    chosen_pairs = [
+        (schedule, graph)
+        for schedule in file.schedules
+        for graph in model.graphs
+        if schedule.name in chosen.value.schedules(graph.entry)
+    ]
+    for graph, choices in zip(model.graphs, chosen.value.entries, strict=True):
+        if not chosen.value.schedules(graph.entry):
+            place = file.select.lines[choices.lines[-1].line].span
+            chosen_pairs.append((sequential_schedule(file.schedules, place), graph))
+    return Result(
+        SelectedSchedules(tuple(chosen_pairs), chosen.value), chosen.diagnostics
     )
 
 
@@ -163,28 +235,56 @@ def compile_schedules(
     file: ScheduleFile,
     model: TracedModel,
     facts: Mapping[str, Scalar] | None = None,
+    kernels: ReadsKernels | None = None,
 ) -> Result[CompiledModule]:
-    """The module of a file, which has at least one schedule, for a traced model."""
-    # Here, since `dfsc check` emits nothing and need not load the template engine.
-    from dynaflow_dsl.emit import emit
+    """The module of a file, which has at least one schedule, for a traced model.
 
-    checked = check_schedules(file, model, facts)
+    `kernels` imports the kernels that parts run through; a file without any needs none.
+    """
+    # Here, since `dfsc check` emits nothing and need not load the template engine.
+    from dynaflow_dsl.emit import emit, trusted_faults
+
+    checked = check_schedules(file, model, facts, kernels)
     if checked.value is None:
         return Result(None, checked.diagnostics)
     plans = checked.value.plans
-    path = file.schedules[0].span.source.name
+    faults = [each for p in plans for each in trusted_faults(p.plan)]
+    if faults:
+        return Result(None, tuple(dict.fromkeys(faults)))
+    path = main_path(file)
     name = module_name(file, path)
-    module = emit(plans, file, name, stable_name(path), model, checked.value.facts)
+    module = emit(
+        plans,
+        file,
+        name,
+        stable_name(path),
+        model,
+        checked.value.facts,
+        checked.value.selection,
+    )
     return Result(
         CompiledModule(
-            module.name, module.text, module.map, plans, checked.value.bindings
+            module.name,
+            module.text,
+            module.map,
+            plans,
+            checked.value.bindings,
+            checked.value.selection,
         ),
         checked.diagnostics,
     )
 
 
+def main_path(file: ScheduleFile) -> str:
+    """The path of the file that makes a module; what it chooses may be in others."""
+    place = file.select.span if file.select else file.schedules[0].span
+    return place.source.name
+
+
 def module_name(file: ScheduleFile, path: str) -> str:
-    """The only schedule's name, else the file's."""
+    """The select's name, else the only schedule's, else the file's."""
+    if file.select is not None:
+        return file.select.name
     return _module_name([schedule.name for schedule in file.schedules], path)
 
 
@@ -196,14 +296,17 @@ def declared(path: str) -> Declared | None:
     tree = parse(source.value).value if source.value is not None else None
     if tree is None:
         return None
-    schedules = [each for each in tree.declarations if isinstance(each, Schedule)]
-    names = [schedule.name.text for schedule in schedules]
-    parameters = (item.name.text for each in schedules for item in each.parameters)
+    for kind in (syntax.Select, syntax.Schedule):
+        named = [each for each in tree.declarations if isinstance(each, kind)]
+        if named:
+            break
+    names = [each.name.text for each in named]
+    parameters = (item.name.text for each in named for item in each.parameters)
     home = posixpath.dirname(path)
-    imports = (each for each in tree.declarations if isinstance(each, Import))
+    imports = (each for each in tree.declarations if isinstance(each, syntax.Import))
     return Declared(
         _module_name(names, path) if names else None,
-        schedules[0].name.span if len(schedules) == 1 else None,
+        named[0].name.span if len(named) == 1 else None,
         frozenset(parameters),
         frozenset(
             posixpath.normpath(posixpath.join(home, each.file.value))

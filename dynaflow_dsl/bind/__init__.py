@@ -16,6 +16,7 @@ from dynaflow_dsl.bind.model import (
     Produced,
     Role,
 )
+from dynaflow_dsl.bind.via import ReadsKernels, bind_kernels
 
 __all__ = [
     "Binding",
@@ -30,6 +31,8 @@ __all__ = [
     "Output",
     "Place",
     "Produced",
+    "ReadsKernels",
     "Role",
     "bind",
+    "bind_kernels",
 ]

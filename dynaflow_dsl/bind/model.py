@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from dynaflow_dsl.graph.model import Graph, Input, Operation
-from dynaflow_dsl.resolve.model import Schedule, Section
+from dynaflow_dsl.resolve.model import Scalar, Schedule, Section, Via
 
 BEFORE = "before"
 AFTER = "after"
@@ -119,6 +119,38 @@ class BoundPart:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelCall:
+    """How one program of a part calls its kernel.
+
+    `tensors` pairs parameters with values of the program, `scalars` with numbers;
+    `outputs[k]` is the number of the kernel's result that is output k of the part, and
+    `results` how many it returns.
+    """
+
+    tensors: tuple[tuple[str, str], ...]
+    scalars: tuple[tuple[str, Scalar], ...]
+    outputs: tuple[int, ...]
+    results: int
+
+
+@dataclass(frozen=True, slots=True)
+class BoundKernel:
+    """A part with its kernel, and the call of each of its programs.
+
+    One that is trusted has no calls: `tensors` are its parameters, to be found among
+    the names that the part's function gives its tensors, and `mutates` those of them
+    that it writes.
+    """
+
+    part: str
+    via: Via
+    calls: tuple[KernelCall, ...]
+    digest: str
+    tensors: tuple[str, ...] = ()
+    mutates: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class BoundSection:
     """A section with the modules that it runs for; `parts` are in program order."""
 
@@ -159,7 +191,8 @@ class Binding:
     `variables` numbers the results of parts and gaps: those with one number take turns
     in one variable. `joined` are the parts that run once over all pieces. `results` are
     the graph's outputs: names of graph inputs, of values of `before`, of `after`, of
-    gaps, or of the last iteration of a section.
+    gaps, or of the last iteration of a section. `kernels` are those that parts run
+    through; where none can be imported, as in `check`, there is none.
     """
 
     schedule: Schedule
@@ -172,6 +205,7 @@ class Binding:
     variables: Mapping[Output, int]
     joined: frozenset[str]
     results: tuple[str, ...]
+    kernels: tuple[BoundKernel, ...] = ()
 
     @property
     def parts(self) -> tuple[BoundPart, ...]:

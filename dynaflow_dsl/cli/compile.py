@@ -13,7 +13,7 @@ import click
 
 from dynaflow_dsl import pipeline
 from dynaflow_dsl.cli.files import not_written, relative
-from dynaflow_dsl.cli.models import load_model
+from dynaflow_dsl.cli.models import kernel_reader, load_model
 from dynaflow_dsl.cli.modules import (
     MARK,
     ModuleFiles,
@@ -201,7 +201,9 @@ def _compile(
     loaded = load_model(reporter, chosen)
     if loaded is None:
         return
-    compiled = pipeline.compile_schedules(file, loaded.traced, given.facts)
+    compiled = pipeline.compile_schedules(
+        file, loaded.traced, given.facts, kernel_reader(loaded)
+    )
     reporter.show(compiled.diagnostics)
     if compiled.value is None or not compiled.ok:
         return
@@ -297,13 +299,16 @@ def _hides(name: str) -> str | None:
 
 
 def _bad_name(file: ScheduleFile, name: str, why: str) -> Diagnostic:
-    single = len(file.schedules) == 1
+    named = file.select or (file.schedules[0] if len(file.schedules) == 1 else None)
+    kind = "file" if named is None else "schedule"
+    if named is not None and named is file.select:
+        kind = "select"
     return Diagnostic(
         code="DFS101",
         message=f"the module would be called '{name}'",
-        primary=Label(file.schedules[0].name_span, why) if single else None,
-        notes=() if single else (why,),
-        helps=(f"rename the {'schedule' if single else 'file'}",),
+        primary=Label(named.name_span, why) if named is not None else None,
+        notes=() if named is not None else (why,),
+        helps=(f"rename the {kind}",),
     )
 
 

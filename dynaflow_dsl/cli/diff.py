@@ -18,7 +18,7 @@ from dynaflow_dsl.diagnostics import Diagnostic
 from dynaflow_dsl.imports import file_reader
 from dynaflow_dsl.resolve import Reader, resolve
 from dynaflow_dsl.resolve.findings import Names
-from dynaflow_dsl.resolve.imports import read_imports
+from dynaflow_dsl.resolve.imports import imported_by, read_files
 from dynaflow_dsl.source import Source
 from dynaflow_dsl.syntax import SyntaxTree, parse
 from dynaflow_dsl.syntax.model import PartGroup
@@ -108,7 +108,8 @@ def _version(reporter: Reporter, source: Source, reader: Reader) -> Version | No
     if parsed.value is None or not parsed.ok:
         return None
     found: list[Diagnostic] = []
-    imported = read_imports(parsed.value, reader, Names(found), found)
+    files = read_files(parsed.value, reader, found)
+    imported = imported_by(parsed.value, files, Names(found), found)
     resolved = resolve(parsed.value, reader)
     digest = resolved.value.digest if resolved.value is not None else None
     return Version(parsed.value, dict(imported.groups), digest)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dynaflow_dsl.bind import ReadsKernels
 from dynaflow_dsl.cli.options import ChosenModel, stored_name
 from dynaflow_dsl.cli.report import Reporter
 from dynaflow_dsl.graph.model import TracedModel
@@ -52,3 +53,10 @@ def located(target: str) -> str:
     root = project_root(Path.cwd() / "here")
     found = root / path if root is not None else path
     return f"{found}:{function}" if found.is_file() else target
+
+
+def kernel_reader(loaded: LoadedModel) -> ReadsKernels:
+    """Imports the kernels that parts of a schedule of this model run through."""
+    from dynaflow_dsl.trace.kernels import KernelReader
+
+    return KernelReader(loaded.spec.device, loaded.spec.dtype)

@@ -25,6 +25,7 @@ from dynaflow_dsl.resolve.model import Scalar, Schedule, ScheduleFile
 from dynaflow_dsl.views.data import parts_data, schedule_data
 from dynaflow_dsl.views.gantt import gantt
 from dynaflow_dsl.views.parts import parts
+from dynaflow_dsl.views.select import select_data, select_text
 from dynaflow_dsl.views.windows import heading, windows
 
 
@@ -79,7 +80,7 @@ def command(
     if facts or snapshot.model is not None:
         decided = pipeline.require_facts(schedules, snapshot.model, given.facts)
         reporter.show(decided.diagnostics)
-    bindings = _bindings(reporter, snapshot, schedules)
+    bindings = _bindings(reporter, snapshot, schedules, given.facts, view)
     if view == "parts" and not bindings:
         raise click.UsageError(
             f"the parts of {path} need its model: "
@@ -91,15 +92,32 @@ def command(
 
 
 def _bindings(
-    reporter: Reporter, snapshot: Snapshot, file: ScheduleFile
+    reporter: Reporter,
+    snapshot: Snapshot,
+    file: ScheduleFile,
+    facts: Mapping[str, Scalar],
+    view: str,
 ) -> dict[str, tuple[Binding, ...]]:
-    """Each schedule bound to each entry of the snapshot; empty without one."""
-    if snapshot.model is None:
+    """Each schedule bound to the entries that run it; empty without a snapshot.
+
+    Shows what a `select` chooses on the way.
+    """
+    selected = None
+    if snapshot.model is not None:
+        reporter.show(note_other_model(file, snapshot.path, snapshot.model))
+        chosen = pipeline.select_schedules(file, snapshot.model, facts)
+        reporter.show(chosen.diagnostics)
+        selected = chosen.value
+    if file.select is not None and view != "parts":
+        selection = selected.selection if selected is not None else None
+        text = select_text(file.select, selection)
+        reporter.result(text, select_data(file.select, selection))
+    if selected is None:
         return {}
-    reporter.show(note_other_model(file, snapshot.path, snapshot.model))
     found: dict[str, tuple[Binding, ...]] = {}
     for schedule in file.schedules:
-        results = [bind(schedule, entry) for entry in snapshot.model.graphs]
+        entries = [graph for other, graph in selected.pairs if other is schedule]
+        results = [bind(schedule, entry) for entry in entries]
         for result in results:
             reporter.show(result.diagnostics)
         found[schedule.name] = tuple(

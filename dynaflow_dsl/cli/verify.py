@@ -18,8 +18,9 @@ import click
 
 from dynaflow_dsl import pipeline
 from dynaflow_dsl.bind.model import AFTER, BEFORE, Binding
+from dynaflow_dsl.cli.choices import MOST_ROWS, expected_choice, sizes_to_try
 from dynaflow_dsl.cli.files import relative
-from dynaflow_dsl.cli.models import LoadedModel, load_model
+from dynaflow_dsl.cli.models import LoadedModel, kernel_reader, load_model
 from dynaflow_dsl.cli.modules import (
     ModuleFiles,
     ModuleText,
@@ -45,8 +46,6 @@ from dynaflow_dsl.resolve.model import Scalar, Schedule, Step
 from dynaflow_dsl.resolve.steps import step_label
 
 BATCHES = (1, 2, 3, 8)
-# A split has at most 64 pieces; more rows than this for one in each are not tried.
-MOST_ROWS = 4096
 EDITED = "DFS504"
 
 
@@ -133,7 +132,7 @@ def _verify_file(
     schedules = read_schedule(reporter, path, given.parameters)
     if schedules is None:
         return
-    if not schedules.schedules:
+    if not schedules.schedules and schedules.select is None:
         reporter.say(f"{path}: no schedule, so nothing to run")
         return
     model = request.model if request.model is not None else settings.model
@@ -142,7 +141,9 @@ def _verify_file(
     loaded = load_model(reporter, chosen)
     if loaded is None:
         return
-    compiled = pipeline.compile_schedules(schedules, loaded.traced, given.facts)
+    compiled = pipeline.compile_schedules(
+        schedules, loaded.traced, given.facts, kernel_reader(loaded)
+    )
     reporter.show(compiled.diagnostics)
     if compiled.value is None or not compiled.ok:
         return
@@ -173,7 +174,9 @@ def _verify_file(
             return
         for binding in made.bindings:
             _verify(reporter, module, loaded, binding, request)
-        _try_out(reporter, module, loaded, made.bindings, request)
+        if made.selection is not None:
+            _verify_choices(reporter, module, loaded, made, request)
+        _try_out(reporter, module, loaded, made, request)
 
 
 def _verify(
@@ -214,11 +217,64 @@ def _verify(
         reporter.fail()
 
 
+def _verify_choices(
+    reporter: Reporter,
+    module: ModuleType,
+    loaded: LoadedModel,
+    made: pipeline.CompiledModule,
+    request: Request,
+) -> None:
+    """Run steps that reach every line of a `select`, and those at its borders."""
+    from dynaflow_dsl.runtime import RuntimeFault, Selected
+    from dynaflow_dsl.verification.choices import verify_choices
+
+    selection, spec = made.selection, loaded.spec
+    assert selection is not None
+    device = request.device if request.device is not None else spec.device
+    graphs = {graph.entry: graph for graph in loaded.traced.graphs}
+    schedules = {binding.schedule.name: binding.schedule for binding in made.bindings}
+
+    def fills(name: str, sizes: Mapping[str, int]) -> bool:
+        split = schedules[name].split
+        if split is None:
+            return True
+        pieces = _pieces(schedules[name])(sizes[split.dimension])
+        return all(piece.start < piece.stop for piece in pieces)
+
+    try:
+        given = module.load(spec.model, device, compile=request.compiled)
+        for choices in selection.entries:
+            graph = graphs[choices.entry]
+            selected = getattr(given, choices.entry, given)
+            assert isinstance(selected, Selected)
+
+            def make(sizes: Mapping[str, int], graph: Graph = graph) -> Sequence[Any]:
+                with _user_code(f"making arguments of the entry '{graph.entry}'"):
+                    made: Sequence[Any] = spec.entries[graph.entry].arguments(sizes)
+                return made
+
+            report = verify_choices(
+                selected,
+                f"{module.__name__}.py",
+                spec.model,
+                make,
+                expected_choice(selection, graph, fills),
+                sizes_to_try(selection, choices, graph),
+                most_rows=MOST_ROWS,
+                adapter=spec.adapted(),
+            )
+            reporter.result(str(report), json_data(asdict(report)))
+            if not report.ok:
+                reporter.fail()
+    except RuntimeFault as fault:
+        reporter.show([Diagnostic(fault.code, fault.message)])
+
+
 def _try_out(
     reporter: Reporter,
     module: ModuleType,
     loaded: LoadedModel,
-    bindings: Sequence[Binding],
+    made: pipeline.CompiledModule,
     request: Request,
 ) -> None:
     """Let a target that knows its model's loop run it with the scheduled steps."""
@@ -226,8 +282,9 @@ def _try_out(
     from dynaflow_dsl.verification.trial import run_trial
     from dynaflow_dsl.verification.verify import find_executor
 
-    spec, schedules = loaded.spec, {b.schedule.name for b in bindings}
-    if spec.trial is None or len(schedules) > 1 or reporter.code:
+    spec, bindings = loaded.spec, made.bindings
+    several = made.selection is None and len({b.schedule.name for b in bindings}) > 1
+    if spec.trial is None or several or reporter.code:
         return
     if not callable(spec.trial):
         message = f"the trial of the target is a {type(spec.trial).__name__}"
@@ -239,9 +296,11 @@ def _try_out(
     except RuntimeFault as fault:
         reporter.show([Diagnostic(fault.code, fault.message)])
         return
-    steps = {
-        binding.graph.entry: find_executor(loaded_module, binding.graph.entry)
-        for binding in bindings
+    steps: dict[str, Callable[..., Any]] = {
+        entry: getattr(loaded_module, entry, loaded_module)
+        if made.selection is not None
+        else find_executor(loaded_module, entry)
+        for entry in (binding.graph.entry for binding in bindings)
     }
     first = bindings[0]
     rows = _allowed(request.batches, first.graph, first.schedule)

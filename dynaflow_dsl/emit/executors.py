@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from dynaflow_dsl.bind.model import AFTER, BEFORE, Binding, BoundPart, Iteration
+from dynaflow_dsl.bind.model import (
+    AFTER,
+    BEFORE,
+    Binding,
+    BoundKernel,
+    BoundPart,
+    Iteration,
+)
+from dynaflow_dsl.diagnostics import Diagnostic
 from dynaflow_dsl.emit.functions import FunctionText, write_function
 from dynaflow_dsl.emit.interface import (
     class_attributes,
@@ -14,10 +23,17 @@ from dynaflow_dsl.emit.interface import (
     method,
     step_doc,
 )
+from dynaflow_dsl.emit.kernels import KernelNames, check_names, write_kernel_call
 from dynaflow_dsl.emit.layout import docstring, lay_out, string
 from dynaflow_dsl.emit.line_map import MARK
 from dynaflow_dsl.emit.steps import Line, StepWriter
-from dynaflow_dsl.emit.weights import WeightTable, layer_numbers, part_entry, tabulate
+from dynaflow_dsl.emit.weights import (
+    StandIn,
+    WeightTable,
+    layer_numbers,
+    part_entry,
+    tabulate,
+)
 from dynaflow_dsl.graph.model import Graph, TensorType
 from dynaflow_dsl.plan.model import (
     Call,
@@ -38,12 +54,15 @@ from dynaflow_dsl.resolve.model import MAIN
 EXECUTOR_NAMES = frozenset(
     {
         "attach",
+        "check",
         "device",
         "dimensions",
         "entry",
+        "fills",
         "inputs",
         "parameters",
         "parts",
+        "run",
         "schedule",
         "sequential",
         "split",
@@ -84,13 +103,18 @@ class ModuleWriter:
         # A function of a builtin's name would hide it in the whole module.
         self._taken = set(MODULE_NAMES | BUILTINS)
         self._several = several
+        self.kernels = KernelNames(self.new_name)
+        # Names of functions by their text without a name.
+        self._known: dict[tuple[str, ...], str] = {}
 
     def executor(self, plan: Plan) -> ExecutorText:
         """One class, with its functions appended to the module's."""
         binding = plan.binding
         schedule, graph = binding.schedule, binding.graph
-        name = self._new(_camel(schedule.name) + _camel(graph.entry))
+        name = self.new_name(_camel(schedule.name) + _camel(graph.entry))
         attributes = attribute_names([part.name for part in binding.everything])
+        # The step goes through kernels, `sequential` through the text.
+        stepped = dict(attributes)
         words = spell(binding, plan.streams)
         split = schedule.split is not None
         prefix = f"{schedule.name}_{graph.entry}_" if self._several else ""
@@ -102,8 +126,20 @@ class ModuleWriter:
             entry = part_entry(part, functions, table, iterations)
             key = f"{string(attributes[part.name])}: "
             rows += lay_out(key, entry, ",", 12)
+            bound = next((k for k in binding.kernels if k.part == part.name), None)
+            if bound is not None:
+                instead = StandIn(
+                    self.kernels.name(bound),
+                    attributes[part.name],
+                    bound.via.kernel.trusted,
+                )
+                through = self._calls(part, table, plan, prefix, bound, functions)
+                entry = part_entry(part, through, table, iterations, instead)
+                stepped[part.name] = _beside(attributes, part.name)
+                key = f"{string(stepped[part.name])}: "
+                rows += lay_out(key, entry, ",", 12)
         arguments = [words.arguments[argument] for argument, _ in graph.signature]
-        step = StepWriter(plan, attributes, plan.streams, words, split)
+        step = StepWriter(plan, stepped, plan.streams, words, split)
         sequential = StepWriter(plan, attributes, (MAIN,), words, split=False)
         return ExecutorText(
             name,
@@ -118,7 +154,8 @@ class ModuleWriter:
             tuple(rows),
         )
 
-    def _new(self, wanted: str) -> str:
+    def new_name(self, wanted: str) -> str:
+        """A name that nothing at the top of the module has."""
         wanted = identifier(wanted)
         name, number = wanted, 2
         while name in self._taken:
@@ -145,18 +182,72 @@ class ModuleWriter:
         for number, body in enumerate(part.bodies):
             users = [i for i, inst in enumerate(part.instances) if inst.body == number]
             iterations = _iterations(part, binding)
-            function = write_function(
-                self._new(f"{prefix}{part.name}"),
+            written = partial(
+                write_function,
+                body=body,
+                inputs=_parameter_names(part, number, plan),
+                weights=table.fields[number],
+                types=types,
+                about=_function_doc(part, users, binding),
+                scope=iterations[body.example].path if iterations else "",
+            )
+            names.append(self._function(written, f"{prefix}{part.name}"))
+        return names
+
+    def _calls(
+        self,
+        part: BoundPart,
+        table: WeightTable,
+        plan: Plan,
+        prefix: str,
+        bound: BoundKernel,
+        texts: Sequence[str],
+    ) -> list[str]:
+        """Functions that call the kernel of a part, one for each of its programs."""
+        names = []
+        for number, body in enumerate(part.bodies):
+            written = partial(
+                write_kernel_call,
+                kernel=self.kernels.name(bound),
+                bound=bound,
+                chosen=bound.calls[number] if bound.calls else None,
+                body=body,
+                inputs=_parameter_names(part, number, plan),
+                weights=table.fields[number],
+                text=texts[number],
+            )
+            names.append(self._function(written, f"{prefix}{part.name}_kernel"))
+        return names
+
+    def _function(self, written: Callable[[str], FunctionText], wanted: str) -> str:
+        """The name of a function, which is written once however many classes run it."""
+        known = self._known.get(text := written("").lines)
+        if known is None:
+            known = self._known[text] = self.new_name(wanted)
+            self.functions.append(written(known))
+        return known
+
+
+def trusted_faults(plan: Plan) -> Iterator[Diagnostic]:
+    """What is wrong with the names of trusted kernels' parameters.
+
+    It is known here, since here the tensors of a part get their names.
+    """
+    binding = plan.binding
+    declared = {part.name: part for part in binding.schedule.parts}
+    for bound in binding.kernels:
+        if not bound.via.kernel.trusted:
+            continue
+        part = next(each for each in binding.parts if each.name == bound.part)
+        table = tabulate(part, _iterations(part, binding))
+        for number, body in enumerate(part.bodies):
+            yield from check_names(
+                declared[bound.part],
+                bound,
                 body,
                 _parameter_names(part, number, plan),
                 table.fields[number],
-                types,
-                _function_doc(part, users, binding),
-                iterations[body.example].path if iterations else "",
             )
-            self.functions.append(function)
-            names.append(function.name)
-        return names
 
 
 def attribute_names(parts: Sequence[str]) -> dict[str, str]:
@@ -170,6 +261,14 @@ def attribute_names(parts: Sequence[str]) -> dict[str, str]:
             attribute = f"part_{attribute}"
         names.setdefault(name, attribute)
     return names
+
+
+def _beside(attributes: Mapping[str, str], part: str) -> str:
+    """The attribute that calls a part's kernel."""
+    name = f"{part}_kernel"
+    while name in attributes.values() or not _is_free(name):
+        name = f"part_{name}"
+    return name
 
 
 def _is_free(name: str) -> bool:

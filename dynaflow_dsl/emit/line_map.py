@@ -8,9 +8,12 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from dynaflow_dsl.emit.functions import FunctionText
+from dynaflow_dsl.emit.kernels import ImportedKernel
+from dynaflow_dsl.emit.select import ChoiceText
 from dynaflow_dsl.emit.steps import Line
 from dynaflow_dsl.graph.model import TensorType, TracedModel
-from dynaflow_dsl.resolve.model import ScheduleFile, UsedFact, Value
+from dynaflow_dsl.resolve import Selection
+from dynaflow_dsl.resolve.model import Schedule, ScheduleFile, Select, UsedFact, Value
 
 # Ends a rendered line that has an origin, followed by the origin's number; taken out
 # again before the text is written. No source text can hold it.
@@ -85,6 +88,9 @@ def write_map(
     source: str,
     file: ScheduleFile,
     facts: Sequence[UsedFact],
+    selection: Selection | None,
+    choices: Sequence[ChoiceText],
+    kernels: Sequence[ImportedKernel],
     graphs: Mapping[str, str],
     model: TracedModel,
     lines: list[dict[str, object]],
@@ -107,11 +113,11 @@ def write_map(
         "body": hashlib.sha256(text.encode()).hexdigest(),
         "target": {"name": model.target, "arguments": dict(model.arguments)},
         "parameters": {
-            schedule.name: {
-                each.name: _json(each.value) for each in schedule.parameters
+            declared.name: {
+                each.name: _json(each.value) for each in declared.parameters
             }
-            for schedule in file.schedules
-            if schedule.parameters
+            for declared in _declared(file)
+            if declared.parameters
         },
         "facts": {fact.name: fact.value for fact in facts},
         "given": {
@@ -131,7 +137,48 @@ def write_map(
         "lines": lines,
         "operations": operations,
     }
+    if kernels:
+        document["kernels"] = {
+            each.name: {
+                "target": each.kernel.target,
+                "symmetric_memory": each.kernel.symmetric_memory,
+                "trusted": each.kernel.trusted,
+                "parts": list(each.parts),
+                "digest": each.digest,
+            }
+            for each in kernels
+        }
+    if selection is not None:
+        document["select"] = _select(selection, choices)
     return _readable(document, 0) + "\n"
+
+
+def _declared(file: ScheduleFile) -> list[Schedule | Select]:
+    return [*([file.select] if file.select is not None else []), *file.schedules]
+
+
+def _select(selection: Selection, choices: Sequence[ChoiceText]) -> dict[str, object]:
+    """The lines of a select, and which of them each entry's function holds."""
+    select = selection.select
+    return {
+        "name": select.name,
+        "lines": [
+            {
+                "line": line.span.line,
+                "column": line.span.column,
+                "text": " ".join(line.span.text.split()),
+                "schedule": line.schedule,
+            }
+            for line in select.lines
+        ],
+        "entries": {
+            each.entry: {
+                "function": choice.name,
+                "lines": [chosen.line for chosen in each.lines],
+            }
+            for each, choice in zip(selection.entries, choices, strict=True)
+        },
+    }
 
 
 def _json(value: Value) -> object:

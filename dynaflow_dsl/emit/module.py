@@ -12,10 +12,12 @@ from dynaflow_dsl.emit.executors import ModuleWriter
 from dynaflow_dsl.emit.layout import docstring
 from dynaflow_dsl.emit.line_map import operation_lines, plan_lines, unmark, write_map
 from dynaflow_dsl.emit.model import Module
+from dynaflow_dsl.emit.select import ChoiceText, loader_lines, write_choice
 from dynaflow_dsl.graph.digest import graph_digest
 from dynaflow_dsl.graph.model import TensorType, TracedModel
 from dynaflow_dsl.prove.model import ProvedPlan
-from dynaflow_dsl.resolve.model import ScheduleFile, UsedFact
+from dynaflow_dsl.resolve import Selection
+from dynaflow_dsl.resolve.model import Schedule, ScheduleFile, Select, UsedFact
 from dynaflow_dsl.resources import folder
 
 # Rises only when emitted text or what it needs of the runtime changes.
@@ -29,13 +31,25 @@ def emit(
     source: str,
     model: TracedModel,
     facts: Sequence[UsedFact] = (),
+    selection: Selection | None = None,
 ) -> Module:
     """The module `name` with a class per plan; `source` is the file's name in it.
 
-    `facts` are those of the model that the schedules require something of.
+    `facts` are those of the model that the schedules require something of, and
+    `selection` is what a `select` chooses in each entry.
     """
     writer = ModuleWriter(several=len(plans) > 1)
     executors = [writer.executor(proved.plan) for proved in plans]
+    choices: list[ChoiceText] = []
+    if selection is not None:
+        classes = {
+            (p.plan.binding.schedule.name, p.plan.binding.graph.entry): executor.name
+            for p, executor in zip(plans, executors, strict=True)
+        }
+        choices = [
+            write_choice(selection, each, classes, writer.new_name)
+            for each in selection.entries
+        ]
     imports = ["Executor", "Part", "TensorSpec", "loader"]
     if any(p.plan.binding.schedule.split for p in plans):
         imports.insert(2, "Split")
@@ -53,10 +67,15 @@ def emit(
     marked = _template().render(
         source=source,
         header=header,
-        docstring="\n".join(docstring([_about(plans, source)], 0)),
+        docstring="\n".join(docstring([_about(plans, file, source)], 0)),
+        standard_imports=["from fractions import Fraction"]
+        if any(each.exact for each in choices)
+        else [],
         imports=", ".join(imports),
+        kernels=[each.statement for each in writer.kernels.imported],
         executors=executors,
-        executor_names=", ".join(executor.name for executor in executors),
+        choices=[each.lines for each in choices],
+        loader=loader_lines([executor.name for executor in executors], choices),
         functions=[function.lines for function in writer.functions],
     )
     text, origins = unmark(marked.rstrip("\n") + "\n")
@@ -71,6 +90,9 @@ def emit(
         source=source,
         file=file,
         facts=facts,
+        selection=selection,
+        choices=choices,
+        kernels=writer.kernels.imported,
         graphs=digests,
         model=model,
         lines=plan_lines(origins, writer.lines),
@@ -93,9 +115,11 @@ def _template() -> Template:
     return environment.get_template("module.py.jinja")
 
 
-def _about(plans: Sequence[ProvedPlan], source: str) -> str:
-    schedules = [proved.plan.binding.schedule for proved in plans]
-    docs = list(dict.fromkeys(s.doc for s in schedules if s.doc))
+def _about(plans: Sequence[ProvedPlan], file: ScheduleFile, source: str) -> str:
+    documented: list[Schedule | Select] = [p.plan.binding.schedule for p in plans]
+    if file.select is not None:
+        documented = [file.select]
+    docs = list(dict.fromkeys(each.doc for each in documented if each.doc))
     return "\n\n".join(docs) or f"Executor of {source}."
 
 

@@ -22,6 +22,15 @@ class WeightTable:
     paths: Mapping[str, tuple[str | None, ...]]
 
 
+@dataclass(frozen=True, slots=True)
+class StandIn:
+    """A kernel's name, and the attribute of the part that it stands in for."""
+
+    kernel: str
+    instead_of: str
+    trusted: bool
+
+
 def tabulate(part: BoundPart, iterations: Sequence[Iteration]) -> WeightTable:
     """Name the fields after the modules that hold the tensors."""
     names: dict[tuple[int, int], str] = {}
@@ -71,8 +80,9 @@ def part_entry(
     functions: Sequence[str],
     table: WeightTable,
     iterations: Sequence[Iteration],
+    kernel: StandIn | None = None,
 ) -> Bracket:
-    """The part's line in the module's table of parts."""
+    """The part's line in the module's table of parts; `kernel` is what it calls."""
     repeated = part.name not in (BEFORE, AFTER)
     numbers = layer_numbers(iterations) if iterations else None
     items: list[Expression] = [
@@ -88,6 +98,11 @@ def part_entry(
         rows.append(_row(name, paths, numbers))
     if rows:
         items.append(Bracket("weights=", "{", tuple(rows)))
+    if kernel is not None:
+        items.append(f"kernel={string(kernel.kernel)}")
+        items.append(f"instead_of={string(kernel.instead_of)}")
+        if kernel.trusted:
+            items.append("trusted=True")
     return call("Part", items)
 
 

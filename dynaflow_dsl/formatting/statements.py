@@ -63,7 +63,7 @@ def _declaration(node: syntax.Declaration) -> Iterator[Row]:
 
 def _select(node: syntax.Select) -> Iterator[Row]:
     head = _spaced("select", node.name.text)
-    yield Row(0, (*head, *arguments(node.parameters), _COLON))
+    yield Row(0, (*head, *arguments(node.parameters), _COLON), doc=node.doc)
     for condition in node.conditions:
         match condition:
             case syntax.Require():

@@ -145,7 +145,8 @@ class Graph:
     `outputs` are names of values, in the adapter's order. `dimensions` are the named
     dynamic dimensions with their bounds (inclusive; None is unbounded). `signature` are
     the adapter's argument names with the number of tensors of a list argument, or None
-    for a plain tensor. `modules` are all module paths of the user's model.
+    for a plain tensor. `modules` are all module paths of the user's model. `fixed` are
+    sizes that every step of the entry has, by the names that a `select` reads.
     """
 
     entry: str
@@ -155,6 +156,7 @@ class Graph:
     dimensions: tuple[tuple[str, int, int | None], ...]
     signature: tuple[tuple[str, int | None], ...]
     modules: tuple[str, ...]
+    fixed: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,3 +177,30 @@ class TracedModel:
     facts: tuple[tuple[str, bool | int | float | str], ...]
     fingerprint: tuple[tuple[str, str], ...]
     graphs: tuple[Graph, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TracedKernel:
+    """A kernel's reference traced for tensors of some types.
+
+    `graph` has a step input for each tensor parameter, of its name. `open_scalars` are
+    parameters that nobody gave a value, each with the number that stands for it in the
+    graph. `digest` is that of the kernel's source.
+    """
+
+    graph: Graph
+    open_scalars: tuple[tuple[str, float], ...]
+    mutates: tuple[str, ...] | None
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedKernel:
+    """What a kernel says of itself, without a reference to compare it with.
+
+    `tensors` are the parameters that take tensors, `mutates` those that are written.
+    """
+
+    tensors: tuple[str, ...]
+    mutates: tuple[str, ...] | None
+    digest: str

@@ -218,7 +218,7 @@ class _Scope:
 
 
 def _graph(data: object) -> Graph:
-    fields = _fields(data, _GRAPH_KEYS)
+    fields = _fields(data, _GRAPH_KEYS, {"fixed": dict})
     dimensions = _each("dimensions", fields["dimensions"], _dimension)
     code = {key: _string(f"code.{key}", value) for key, value in fields["code"].items()}
     if (twice := _repeated(name for name, _, _ in dimensions)) is not None:
@@ -251,7 +251,21 @@ def _graph(data: object) -> Graph:
         dimensions=dimensions,
         signature=signature,
         modules=modules,
+        fixed=tuple(
+            _fixed(name, size, dimensions)
+            for name, size in fields.get("fixed", {}).items()
+        ),
     )
+
+
+def _fixed(
+    name: str, size: object, dimensions: tuple[tuple[str, int, int | None], ...]
+) -> tuple[str, int]:
+    if not name.isidentifier() or name in (known for known, _, _ in dimensions):
+        raise _Wrong(f"fixed: {name!r} is no name for a size of every step")
+    if type(size) is not int or not 1 <= size <= _LARGEST_SIZE:
+        raise _Wrong(f"fixed: {name} is {size!r}, which is no size")
+    return name, size
 
 
 def _dimension(data: object) -> tuple[str, int, int | None]:

@@ -77,7 +77,9 @@ def decoder_spec(
         adapter=CachedDecoder,
         root="model",
         entries={
-            name: Entry(_Arguments(model, shapes, capacity, length))
+            name: Entry(
+                _Arguments(model, shapes, capacity, length), fixed={"seq": length}
+            )
             for name, length in lengths.items()
         },
         dims={

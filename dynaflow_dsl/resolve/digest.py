@@ -14,7 +14,9 @@ DIGITS = 12
 
 
 def meaning_digest(
-    reference: model.ModelReference | None, schedules: Sequence[model.Schedule]
+    reference: model.ModelReference | None,
+    schedules: Sequence[model.Schedule],
+    select: model.Select | None = None,
 ) -> str:
     """Twelve hex digits of a hash over the meaning of a file.
 
@@ -22,10 +24,12 @@ def meaning_digest(
     under `order`) do not count; names, order of declarations and windows do. Parts
     count the same wherever they were declared, in the file or in one that it imports.
     """
-    content = {
+    content: dict[str, object] = {
         "model": [reference.target, reference.arguments] if reference else None,
         "schedules": [_schedule(schedule) for schedule in schedules],
     }
+    if select is not None:
+        content["select"] = _select(select)
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
@@ -41,6 +45,8 @@ def _schedule(schedule: model.Schedule) -> list[object]:
     if schedule.requirements:
         conditions = [_expression(each.condition) for each in schedule.requirements]
         more.append(["require", conditions])
+    if through := [part for part in schedule.parts if part.via is not None]:
+        more.append(["via", [_via(part) for part in through]])
     first, *others = schedule.sections
     if others or first.each is None:
         sections: list[object] = [["sections", *map(_section, schedule.sections)]]
@@ -55,6 +61,14 @@ def _schedule(schedule: model.Schedule) -> list[object]:
         *sections,
         *more,
     ]
+
+
+def _via(part: model.Part) -> list[object]:
+    assert part.via is not None
+    kernel = part.via.kernel
+    arguments = [[name, written(value)] for name, value in part.via.arguments]
+    flags = [kernel.symmetric_memory, kernel.trusted]
+    return [part.name, kernel.target, flags, arguments]
 
 
 def _section(section: model.Section) -> list[object]:
@@ -73,6 +87,19 @@ def _section(section: model.Section) -> list[object]:
 def _step(step: model.Step) -> list[object]:
     after = [_step(one) for one in step.after]
     return [step.part, step.piece, step.previous, *([after] if after else ())]
+
+
+def _select(select: model.Select) -> list[object]:
+    return [
+        select.name,
+        [[each.name, written(each.value)] for each in select.parameters],
+        [_expression(each.condition) for each in select.requirements],
+        sorted(name.text for name in select.equal),
+        [
+            [line.condition and _expression(line.condition), line.schedule]
+            for line in select.lines
+        ],
+    ]
 
 
 def _expression(expression: syntax.Expression) -> list[object]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label
-from dynaflow_dsl.resolve.findings import Names, given_twice, not_yet, unknown_name
+from dynaflow_dsl.resolve.findings import Names, given_twice, unknown_name
 from dynaflow_dsl.resolve.selectors import resolve_selector
 from dynaflow_dsl.resolve.values import options_by_name
 from dynaflow_dsl.resolve.walk import used_at
@@ -52,6 +52,16 @@ class Groups:
                     expanded.append(statement)
         return expanded, whole
 
+    def used_by(self, tree: syntax.Schedule) -> list[syntax.PartGroup]:
+        """The groups that a schedule uses, anywhere in it."""
+        names = []
+        for statement in tree.statements:
+            inside = statement.body if isinstance(statement, syntax.Each) else ()
+            for each in (statement, *inside):
+                if isinstance(each, syntax.Use):
+                    names.append(each.name.text)
+        return [self.sound[name] for name in names if name in self.sound]
+
     def _group(
         self, name: syntax.Name, found: list[Diagnostic]
     ) -> syntax.PartGroup | None:
@@ -91,5 +101,3 @@ def check_group(group: syntax.PartGroup) -> Iterator[Diagnostic]:
 def check_part(part: syntax.Part, found: list[Diagnostic]) -> None:
     """Refuse what this release does not have of parts."""
     options_by_name(part.options, "part", [], ["rowwise"], found)
-    if part.via is not None:
-        found.append(not_yet("'via'", part.via.span))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label
-from dynaflow_dsl.resolve.findings import Names, given_twice, not_yet, suggestions
+from dynaflow_dsl.resolve.findings import Names, given_twice, suggestions
 from dynaflow_dsl.source import Source, Span
 from dynaflow_dsl.syntax import SyntaxTree, parse
 from dynaflow_dsl.syntax import model as syntax
@@ -39,24 +39,31 @@ def nothing_to_import(_importer: Source, _name: str) -> Unreadable:
 class Imported:
     """What imports bring in, by name.
 
-    `places` are all imported names; one that is in neither of the others could not be
+    `places` are all imported names; one that is in none of the others could not be
     read, which was said.
     """
 
     groups: Mapping[str, syntax.PartGroup]
     schedules: Mapping[str, syntax.Schedule]
+    kernels: Mapping[str, syntax.Kernel]
     places: Mapping[str, Span]
 
 
-def read_imports(
-    tree: SyntaxTree, reader: Reader, names: Names, found: list[Diagnostic]
-) -> Imported:
-    """The declarations that a file imports, and all that is wrong with them."""
-    files = _Files(reader, {tree.source: tree})
+def read_files(tree: SyntaxTree, reader: Reader, found: list[Diagnostic]) -> Files:
+    """A file and all that it imports, directly or through others."""
+    files = Files(reader, {tree.source: tree})
     files.read(tree)
     found += files.found
+    return files
+
+
+def imported_by(
+    tree: SyntaxTree, files: Files, names: Names, found: list[Diagnostic]
+) -> Imported:
+    """The declarations that one of the files imports, and what is wrong with them."""
     groups: dict[str, syntax.PartGroup] = {}
     schedules: dict[str, syntax.Schedule] = {}
+    kernels: dict[str, syntax.Kernel] = {}
     places: dict[str, Span] = {}
     for statement in _imports(tree):
         other = files.tree_of(statement)
@@ -73,7 +80,10 @@ def read_imports(
                 case syntax.Schedule() as schedule:
                     names.declare("schedule", name)
                     schedules[name.text] = schedule
-    return Imported(groups, schedules, places)
+                case syntax.Kernel() as kernel:
+                    names.declare("kernel", name)
+                    kernels[name.text] = kernel
+    return Imported(groups, schedules, kernels, places)
 
 
 def _imports(tree: SyntaxTree) -> Iterator[syntax.Import]:
@@ -85,21 +95,20 @@ def _declared(
     name: syntax.Name,
     statement: syntax.Import,
     found: list[Diagnostic],
-) -> syntax.PartGroup | syntax.Schedule | None:
+) -> syntax.PartGroup | syntax.Schedule | syntax.Kernel | None:
     """The declaration that a name stands for in another file."""
     if tree is None:
         return None
     choices: list[str] = []
     for declaration in tree.declarations:
         match declaration:
-            case syntax.PartGroup() | syntax.Schedule():
+            case syntax.PartGroup() | syntax.Schedule() | syntax.Kernel():
                 if declaration.name.text == name.text:
                     return declaration
                 choices.append(declaration.name.text)
-            case syntax.Kernel() | syntax.Select():
+            case syntax.Select():
                 if declaration.name.text == name.text:
-                    kind = type(declaration).__name__.lower()
-                    found.append(not_yet(f"importing a '{kind}'", name.span))
+                    found.append(_select(name, declaration))
                     return None
     helps = suggestions(name.text, choices)
     for other in _imports(tree):
@@ -110,15 +119,25 @@ def _declared(
         Diagnostic(
             "DFS102",
             f"there is no '{name.text}' in \"{statement.file.value}\"",
-            Label(name.span, "no group of parts and no schedule of this name"),
+            Label(name.span, "no group of parts, schedule or kernel of this name"),
             helps=helps,
         )
     )
     return None
 
 
+def _select(name: syntax.Name, declaration: syntax.Select) -> Diagnostic:
+    return Diagnostic(
+        "DFS108",
+        f"'{name.text}' is a 'select', which no other file can use",
+        Label(name.span, "not a group of parts, a schedule or a kernel"),
+        (Label(declaration.name.span, "the select"),),
+        helps=("import the schedules that it chooses, and choose among them here",),
+    )
+
+
 @dataclass(slots=True)
-class _Files:
+class Files:
     """All files that a file imports, directly or through others, each read once.
 
     `trees` are None for a file with errors, which are in `found`.

@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Literal, TypeAlias
 
 from dynaflow_dsl.source import Span
-from dynaflow_dsl.syntax.model import Expression
+from dynaflow_dsl.syntax.model import Expression, Name
 
 MAIN = "main"
 
@@ -194,6 +194,30 @@ Selector: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True)
+class Kernel:
+    """A callable of the user's, to be imported from `target`, "package.module:name".
+
+    A `trusted` one is not compared with the part as text: names of its parameters say
+    which tensor each is.
+    """
+
+    name: str
+    target: str
+    symmetric_memory: bool
+    span: Span
+    trusted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Via:
+    """`via NAME(argument = value)`: the kernel that a part runs through."""
+
+    kernel: Kernel
+    arguments: tuple[tuple[str, Value], ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """A named set of operations and the stream of each of its pieces.
 
@@ -206,6 +230,7 @@ class Part:
     selector: Selector
     name_span: Span
     span: Span
+    via: Via | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,13 +328,49 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True)
+class SelectLine:
+    """One line of a `select`; `condition` is None in `else`.
+
+    `schedule` is the name of one of the file's schedules, None for `sequential`;
+    `choice` is what the line says, and `span` the whole line. In the condition, names
+    of entries beside `phase` are texts.
+    """
+
+    condition: Expression | None
+    schedule: str | None
+    choice: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """Which schedule a step runs: that of the first line that holds, `else` the last.
+
+    `equal` are values of a step that all ranks see alike, and `phases` the entries that
+    conditions name, each where it stands.
+    """
+
+    name: str
+    doc: str
+    parameters: tuple[Parameter, ...]
+    requirements: tuple[Requirement, ...]
+    equal: tuple[Name, ...]
+    phases: tuple[Name, ...]
+    lines: tuple[SelectLine, ...]
+    name_span: Span
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
 class ScheduleFile:
     """What one `.dfs` file says. `digest` is that of its meaning, not its layout.
 
-    `given` are the parameters that the command line set, in its words.
+    `given` are the parameters that the command line set, in its words. With a `select`,
+    `schedules` are those that it chooses, each with arguments of its own.
     """
 
     model: ModelReference | None
     schedules: tuple[Schedule, ...]
     digest: str
     given: tuple[tuple[str, str], ...] = ()
+    select: Select | None = None

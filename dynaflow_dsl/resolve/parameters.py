@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label
@@ -12,6 +13,7 @@ from dynaflow_dsl.resolve.findings import Names, suggestions
 from dynaflow_dsl.resolve.model import Atom, Value
 from dynaflow_dsl.resolve.values import evaluate, written
 from dynaflow_dsl.resolve.walk import symbols
+from dynaflow_dsl.source import Span
 from dynaflow_dsl.syntax import model as syntax
 
 # What a step has and a schedule must not name otherwise: `when` reads them.
@@ -21,21 +23,33 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 _DECIMAL = re.compile(r"[+-]?[0-9]{1,18}(\.[0-9]{1,18})?")
 
 
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A value that a `select` gives to a parameter, and where it does."""
+
+    value: Value
+    span: Span
+
+
 def resolve_parameters(
-    schedule: syntax.Schedule,
-    given: Mapping[str, str],
+    declared: syntax.Schedule | syntax.Select,
+    given: Mapping[str, str | Argument],
     names: Names,
     found: list[Diagnostic],
+    groups: Sequence[syntax.PartGroup] = (),
 ) -> dict[str, Value | None]:
     """The value of each parameter; None where it is wrong.
 
+    `groups` are those that the schedule uses, whose kernels may read parameters too.
+
     A default may use the parameters before it, and follows them when the command line
-    sets those.
+    or the arguments of a `select` set those.
     """
     values: dict[str, Value | None] = {}
-    read = {symbol.name for symbol in symbols(schedule.statements)}
-    read |= {symbol.name for symbol in symbols(schedule.parameters)}
-    for parameter in schedule.parameters:
+    read = {symbol.name for symbol in symbols(_body(declared))}
+    read |= {symbol.name for symbol in symbols(declared.parameters)}
+    read |= {symbol.name for group in groups for symbol in symbols(group.parts)}
+    for parameter in declared.parameters:
         name = parameter.name
         if name.text in STEP_VALUES:
             found.append(_step_value(name))
@@ -46,17 +60,32 @@ def resolve_parameters(
             values.setdefault(name.text, None)
             continue
         if name.text in given and value is not None:
-            value = _given(parameter, value, given[name.text], found)
+            match given[name.text]:
+                case str() as text:
+                    value = _given(parameter, value, text, found)
+                case Argument() as argument:
+                    value = _argued(parameter, value, argument, found)
         values[name.text] = value
         if name.text not in read:
             found.append(_unused(parameter))
     return values
 
 
+def _body(declared: syntax.Schedule | syntax.Select) -> tuple[object, ...]:
+    match declared:
+        case syntax.Schedule(statements=statements):
+            return statements
+        case syntax.Select(conditions=conditions, cases=cases, otherwise=otherwise):
+            return (*conditions, *cases, otherwise)
+
+
 def check_given(
-    given: Mapping[str, str], schedules: Sequence[syntax.Schedule]
+    given: Mapping[str, str], schedules: Sequence[syntax.Schedule | syntax.Select]
 ) -> Iterable[Diagnostic]:
-    """Refuse what the command line sets and no schedule has."""
+    """Refuse what the command line sets and nothing has a parameter for.
+
+    `schedules` are all of a file, or its `select` alone.
+    """
     known = {item.name.text for each in schedules for item in each.parameters}
     for name in given:
         if name in known:
@@ -72,6 +101,42 @@ def check_given(
             place,
             helps=suggestions(name, known),
         )
+
+
+def _argued(
+    parameter: syntax.Argument,
+    default: Value,
+    argument: Argument,
+    found: list[Diagnostic],
+) -> Value | None:
+    """What a line of a `select` says, if it is of the default's kind."""
+    if _fits(argument.value, default):
+        return argument.value
+    found.append(
+        Diagnostic(
+            "DFS108",
+            f"'{parameter.name.text}' must be {_kind(default)}",
+            Label(argument.span, f"this is {written(argument.value)}"),
+            (Label(parameter.span, f"the default is {written(default)}"),),
+        )
+    )
+    return None
+
+
+def _fits(value: Value, default: Value) -> bool:
+    """Whether a value is of a default's kind; a whole number is a decimal too."""
+    match default:
+        case tuple():
+            wanted: Atom = default[0]
+            if any(isinstance(item, Fraction) for item in default):
+                wanted = Fraction()
+            return isinstance(value, tuple) and all(_fits(v, wanted) for v in value)
+        case bool() | str():
+            return type(value) is type(default)
+        case int():
+            return type(value) is int
+        case Fraction():
+            return type(value) in (int, Fraction)
 
 
 def _given(
@@ -160,7 +225,7 @@ def _unused(parameter: syntax.Argument) -> Diagnostic:
 
 
 def listed(
-    tree: syntax.Schedule, values: Mapping[str, Value | None]
+    tree: syntax.Schedule | syntax.Select, values: Mapping[str, Value | None]
 ) -> tuple[model.Parameter, ...]:
     """The parameters that have a value, in order."""
     found = []

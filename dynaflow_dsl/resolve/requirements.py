@@ -40,7 +40,7 @@ def check_names(
 ) -> Iterator[Diagnostic]:
     """Refuse values that every step has anew; `dimensions` are known to be such."""
     steps = {*STEP_VALUES, *dimensions} - set(parameters)
-    for symbol in _distinct(requirement.condition):
+    for symbol in distinct_symbols(requirement.condition):
         if symbol.name in steps:
             yield _step_value(symbol)
 
@@ -55,12 +55,15 @@ def decide(
     """
     found: list[Diagnostic] = []
     used: dict[str, model.UsedFact] = {}
-    for schedule in file.schedules:
-        for requirement in schedule.requirements:
-            for fact in _decide(requirement, schedule.parameters, facts, found):
+    wanted: list[model.Schedule | model.Select] = [*file.schedules]
+    if file.select is not None:
+        wanted.append(file.select)
+    for each in wanted:
+        for requirement in each.requirements:
+            for fact in _decide(requirement, each.parameters, facts, found):
                 used[fact.name] = fact
     if any(each.severity is Severity.ERROR for each in found):
-        return Result(None, tuple(found))
+        return Result(None, tuple(dict.fromkeys(found)))
     return Result(tuple(used[name] for name in sorted(used)), tuple(found))
 
 
@@ -76,7 +79,7 @@ def _decide(
     unknown: list[syntax.Symbol] = []
     refused = False
     known = facts.known
-    for symbol in _distinct(requirement.condition):
+    for symbol in distinct_symbols(requirement.condition):
         name = symbol.name
         if name in scope:
             continue
@@ -130,7 +133,8 @@ def _conjuncts(condition: syntax.Expression) -> Iterator[syntax.Expression]:
             yield condition
 
 
-def _distinct(condition: syntax.Expression) -> tuple[syntax.Symbol, ...]:
+def distinct_symbols(condition: syntax.Expression) -> tuple[syntax.Symbol, ...]:
+    """The names that a condition reads, where each stands first."""
     first: dict[str, syntax.Symbol] = {}
     for symbol in symbols(condition):
         first.setdefault(symbol.name, symbol)
@@ -180,7 +184,7 @@ def _broken(
         fact.name: "from -F" if fact.given else "a fact of the model" for fact in used
     }
     notes = []
-    for symbol in _distinct(condition):
+    for symbol in distinct_symbols(condition):
         value = scope[symbol.name]
         if value is not None:
             origin = origins.get(symbol.name, "a parameter")

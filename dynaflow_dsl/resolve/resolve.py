@@ -8,18 +8,20 @@ from fractions import Fraction
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Result
 from dynaflow_dsl.resolve import model
 from dynaflow_dsl.resolve.digest import meaning_digest
-from dynaflow_dsl.resolve.findings import Names, given_twice, not_yet
-from dynaflow_dsl.resolve.groups import Groups, check_group
+from dynaflow_dsl.resolve.findings import given_twice
 from dynaflow_dsl.resolve.imports import (
     Imported,
     Reader,
     nothing_to_import,
-    read_imports,
+    read_files,
 )
+from dynaflow_dsl.resolve.kernels import unused_kernels
 from dynaflow_dsl.resolve.parameters import check_given
 from dynaflow_dsl.resolve.schedule import ScheduleResolver
+from dynaflow_dsl.resolve.scopes import Scopes
+from dynaflow_dsl.resolve.select import resolve_select
 from dynaflow_dsl.resolve.values import evaluate, wrong_value
-from dynaflow_dsl.source import Source
+from dynaflow_dsl.source import Source, Span
 from dynaflow_dsl.syntax import SyntaxTree
 from dynaflow_dsl.syntax import model as syntax
 
@@ -39,53 +41,36 @@ def resolve(
     found: list[Diagnostic] = []
     given = parameters or {}
     reference = _model(tree.model, found) if tree.model else None
-    names = Names(found)
-    imported = read_imports(tree, imports, names, found)
-    groups = _groups(tree, imported, names, found)
+    scopes = Scopes(read_files(tree, imports, found), found)
+    scope = scopes.of(tree.source)
+    selects = [each for each in tree.declarations if isinstance(each, syntax.Select)]
     written = [each for each in tree.declarations if isinstance(each, syntax.Schedule)]
-    schedules = []
-    for each in written:
-        schedule = ScheduleResolver(each, groups, given, found).resolve()
-        if schedule is not None:
-            schedules.append(schedule)
-    found += check_given(given, written)
-    found += _unused(tree, imported)
+    select = None
+    if selects:
+        for again in selects[1:]:
+            found.append(_second_select(again, selects[0]))
+        select, schedules = resolve_select(selects[0], scope, scopes, given, found)
+        found += check_given(given, selects[:1])
+        found += _not_chosen(selects[0], written)
+    else:
+        resolved = [
+            ScheduleResolver(each, scope.groups, given, found, scopes.kernels).resolve()
+            for each in written
+        ]
+        schedules = tuple(each for each in resolved if each is not None)
+        found += check_given(given, written)
+    if selects or written:
+        # A file without schedules is for others to import from.
+        own = {n: k for n, k in scope.kernels.items() if n not in scope.imported.places}
+        found += unused_kernels(own, scopes.kernels.used | _named(tree, own))
+    found += _unused(tree, scope.imported)
     if found:
-        return Result(None, _in_order(tree.source, found))
-    digest = meaning_digest(reference, schedules)
+        return Result(None, _in_order(tree.source, list(dict.fromkeys(found))))
+    digest = meaning_digest(reference, schedules, select)
     file = model.ScheduleFile(
-        reference, tuple(schedules), digest, tuple(sorted(given.items()))
+        reference, schedules, digest, tuple(sorted(given.items())), select
     )
     return Result(file)
-
-
-def _groups(
-    tree: SyntaxTree, imported: Imported, names: Names, found: list[Diagnostic]
-) -> Groups:
-    """All groups that the file can use; declares the names at its top."""
-    groups = dict(imported.groups)
-    schedules = {name: each.name for name, each in imported.schedules.items()}
-    for declaration in tree.declarations:
-        match declaration:
-            case syntax.Schedule(declared):
-                names.declare("schedule", declared)
-                schedules.setdefault(declared.text, declared)
-            case syntax.PartGroup(declared):
-                names.declare("group of parts", declared)
-                groups.setdefault(declared.text, declaration)
-            case syntax.Kernel():
-                found.append(not_yet("'kernel'", declaration.span))
-            case syntax.Select():
-                found.append(not_yet("'select'", declaration.span))
-    known = {*groups, *schedules}
-    broken = {name for name in imported.places if name not in known}
-    for name, group in groups.items():
-        mistakes = list(check_group(group))
-        found += mistakes
-        if mistakes:
-            broken.add(name)
-    sound = {name: group for name, group in groups.items() if name not in broken}
-    return Groups(sound, frozenset(broken), schedules)
 
 
 def _unused(tree: SyntaxTree, imported: Imported) -> Iterator[Diagnostic]:
@@ -98,6 +83,8 @@ def _unused(tree: SyntaxTree, imported: Imported) -> Iterator[Diagnostic]:
             way = f"remove it, or write 'use {name}' in an 'each'"
         elif name in imported.schedules:
             way = "remove it: only 'select' takes a schedule of another file"
+        elif name in imported.kernels:
+            way = f"remove it, or write 'part NAME via {name} = ...'"
         else:
             continue
         yield Diagnostic(
@@ -106,6 +93,38 @@ def _unused(tree: SyntaxTree, imported: Imported) -> Iterator[Diagnostic]:
             Label(span, "no statement takes it"),
             helps=(way,),
         )
+
+
+def _not_chosen(
+    select: syntax.Select, schedules: Sequence[syntax.Schedule]
+) -> Iterator[Diagnostic]:
+    """A file with a `select` makes a module of what that chooses, and nothing else."""
+    chosen = {case.choice.name.text for case in select.cases}
+    chosen.add(select.otherwise.choice.name.text)
+    for schedule in schedules:
+        if schedule.name.text not in chosen:
+            yield Diagnostic(
+                "DFS103",
+                f"schedule '{schedule.name.text}' is never chosen",
+                Label(schedule.name.span, "no line takes it"),
+                (Label(select.name.span, "this select chooses for the whole file"),),
+                helps=("choose it in a line, or move it into a file of its own",),
+            )
+
+
+def _named(tree: SyntaxTree, kernels: Mapping[str, syntax.Kernel]) -> set[Span]:
+    """The kernels that some `via` of the file names, also in a group without a use."""
+    return {kernels[name].span for name in _uses(tree) if name in kernels}
+
+
+def _second_select(again: syntax.Select, first: syntax.Select) -> Diagnostic:
+    return Diagnostic(
+        "DFS107",
+        "a file has one 'select'",
+        Label(again.name.span, "a second one"),
+        (Label(first.name.span, "the first one"),),
+        helps=("put it into a file of its own: each file makes one module",),
+    )
 
 
 def _uses(tree: SyntaxTree) -> Iterator[str]:
@@ -120,6 +139,10 @@ def _uses(tree: SyntaxTree) -> Iterator[str]:
                     for each in (statement, *inside):
                         if isinstance(each, syntax.Use):
                             yield each.name.text
+                        if isinstance(each, syntax.Part) and each.via is not None:
+                            yield each.via.name.text
+            case syntax.PartGroup(parts=parts):
+                yield from (part.via.name.text for part in parts if part.via)
             case syntax.Select(cases=cases, otherwise=otherwise):
                 yield from (case.choice.name.text for case in cases)
                 yield otherwise.choice.name.text

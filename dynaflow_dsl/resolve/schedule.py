@@ -9,7 +9,8 @@ from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.resolve import model
 from dynaflow_dsl.resolve.findings import Names, given_twice, not_yet
 from dynaflow_dsl.resolve.groups import Groups
-from dynaflow_dsl.resolve.parameters import listed, resolve_parameters
+from dynaflow_dsl.resolve.kernels import Kernels
+from dynaflow_dsl.resolve.parameters import Argument, listed, resolve_parameters
 from dynaflow_dsl.resolve.requirements import check_names
 from dynaflow_dsl.resolve.sections import SectionResolver, contents
 from dynaflow_dsl.resolve.split import resolve_split
@@ -29,21 +30,25 @@ class Statements:
 class ScheduleResolver:
     """Resolves one schedule; findings go into `found`, shared by the whole file.
 
-    `given` are the parameters that the command line sets.
+    `given` are the parameters that the command line or a `select` sets.
     """
 
     def __init__(
         self,
         tree: syntax.Schedule,
         groups: Groups,
-        given: Mapping[str, str],
+        given: Mapping[str, str | Argument],
         found: list[Diagnostic],
+        kernels: Kernels | None = None,
     ) -> None:
         self.tree = tree
         self.groups = groups
         self.found = found
+        self.kernels = kernels if kernels is not None else Kernels({}, found)
         self.names = Names(found)
-        self.scope = resolve_parameters(tree, given, self.names, found)
+        self.scope = resolve_parameters(
+            tree, given, self.names, found, groups.used_by(tree)
+        )
 
     def resolve(self) -> model.Schedule | None:
         """The schedule, or None when a part or a timeline of it could not be read."""
@@ -60,6 +65,7 @@ class ScheduleResolver:
             split is not None or statements.split is None,
             self.names,
             self.found,
+            lambda call: self.kernels.via(call, self.scope),
             # What is wrong with a name was said: it need not seem unused as well.
             refused,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label
@@ -87,6 +87,7 @@ class SectionResolver:
     known_pieces: bool
     names: Names
     found: list[Diagnostic]
+    via: Callable[[syntax.Call], model.Via | None]
     used_streams: set[str] = field(default_factory=set)
     parts: set[str] = field(default_factory=set)
 
@@ -185,10 +186,11 @@ class SectionResolver:
     ) -> model.Part | None:
         check_part(part, self.found)
         selector = resolve_selector(part.selector, names, self.found)
-        if selector is None or streams is None:
+        via = self.via(part.via) if part.via is not None else None
+        if selector is None or streams is None or (part.via and via is None):
             return None
         name = part.name
-        return model.Part(name.text, streams, selector, name.span, part.span)
+        return model.Part(name.text, streams, selector, name.span, part.span, via)
 
     def _part_streams(
         self, part: syntax.Part, pieces: int | None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -42,6 +42,9 @@ from dynaflow_dsl.runtime.inductor import (
 from dynaflow_dsl.runtime.sizes import all_hold, for_other_sizes, sample_sizes
 from dynaflow_dsl.runtime.weights import Weights, record
 
+# A loaded artifact: its function, and the conditions on sizes that it holds under.
+Loaded: TypeAlias = tuple[Boxed, tuple[str, ...]]
+
 
 @dataclass(frozen=True, slots=True)
 class CompiledPart:
@@ -58,14 +61,17 @@ def compile_parts(
     weights: Mapping[str, Sequence[Weights]],
     device: torch.device,
     folder: Path,
+    loaded: dict[str, Loaded] | None = None,
 ) -> dict[str, list[Call]]:
     """One compiled callable for each iteration of each part.
 
     Artifacts are kept in `folder` and shared by everything that looks the same: equal
     layers, other entries, other processes. Where the compiler's choices hold for some
     sizes only, a part is compiled again for others; sizes that are left then run its
-    text. Raises LoadError (DFS805) where a part cannot be compiled.
+    text. `loaded` holds what other executors of the module compiled, by key, and takes
+    what this one does. Raises LoadError (DFS805) where a part cannot be compiled.
     """
+    known = {} if loaded is None else loaded
     with torch.inference_mode(False), torch.no_grad():
         observed = observe(executor, functions, weights, device)
         dimensions = dimensions_of(executor.inputs)
@@ -79,7 +85,9 @@ def compile_parts(
                     variant: Variant = variant,
                     part: str = part,
                 ) -> CompiledPart:
-                    return _compiled(variant, part, dimensions, hints, identity, folder)
+                    return _compiled(
+                        variant, part, dimensions, hints, identity, folder, known
+                    )
 
                 first = make({})
                 if (outputs := observed.fresh.get(variant)) is not None:
@@ -90,11 +98,13 @@ def compile_parts(
     for part, listed in weights.items():
         calls[part] = []
         for position, own in enumerate(listed):
-            known = observed.variants.get((part, position))
-            if known is None:
+            variant_of = observed.variants.get((part, position))
+            if variant_of is None:
                 calls[part].append(_never_called(part, position))
             else:
-                calls[part].append(_bind_all(part, known, compiled[known], own))
+                calls[part].append(
+                    _bind_all(part, variant_of, compiled[variant_of], own)
+                )
     return calls
 
 
@@ -105,6 +115,7 @@ def _compiled(
     hints: Mapping[str, int],
     identity: str,
     folder: Path,
+    loaded: dict[str, Loaded],
 ) -> CompiledPart:
     traced = trace_text(variant, part)
     layouts = [
@@ -119,6 +130,8 @@ def _compiled(
     if hints:
         made_from.append(str(sorted(hints.items())))
     key = artifact_key(*made_from)
+    if key in loaded:
+        return CompiledPart(*loaded[key], traced)
     artifact = read_artifact(folder, key)
     if artifact is not None:
         try:
@@ -130,6 +143,7 @@ def _compiled(
                 stacklevel=2,
             )
         else:
+            loaded[key] = boxed, artifact.conditions
             return CompiledPart(boxed, artifact.conditions, traced)
     world = FakeWorld(dimensions, hints)
     try:
@@ -145,7 +159,8 @@ def _compiled(
         ) from error
     artifact = Artifact(content, tuple(world.guards()))
     write_artifact(folder, key, artifact)
-    return CompiledPart(load_artifact(content), artifact.conditions, traced)
+    loaded[key] = load_artifact(content), artifact.conditions
+    return CompiledPart(*loaded[key], traced)
 
 
 def _bind_all(

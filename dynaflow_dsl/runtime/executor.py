@@ -82,16 +82,33 @@ class Executor:
         Runs `step`, or `sequential` where a piece of the split would be empty. Raises
         InputError (DFS802) for inputs that the module was not made for.
         """
+        arguments, sizes = self.check(arguments, named)
+        return self.run(arguments, sizes)
+
+    def check(
+        self, arguments: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], Mapping[str, int]]:
+        """The arguments of a step by position, and the sizes of its dimensions."""
         if named or len(arguments) != self._count:
             arguments = self._check.arrange(arguments, named)
-        sizes = self._check(arguments)
+        return arguments, self._check(arguments)
+
+    def fills(self, sizes: Mapping[str, int]) -> bool:
+        """Whether every piece of the split has a row in a step of these sizes."""
         split = self.split
-        if self._always_sequential or (
-            split is not None and not split.fills(sizes[split.dimension])
-        ):
+        return split is None or split.fills(sizes[split.dimension])
+
+    def run(
+        self,
+        arguments: tuple[Any, ...],
+        sizes: Mapping[str, int],
+        *,
+        sequential: bool = False,
+    ) -> Any:
+        """Run a step with arguments that were checked; `sequential` runs it unsplit."""
+        run = self.step
+        if sequential or self._always_sequential or not self.fills(sizes):
             run = self.sequential
-        else:
-            run = self.step
         try:
             if torch.is_grad_enabled():
                 with torch.no_grad():

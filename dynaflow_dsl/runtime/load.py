@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,8 +14,10 @@ import torch
 from dynaflow_dsl.runtime.artifacts import cache_folder
 from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.executor import Call, Executor, Setup
+from dynaflow_dsl.runtime.kernels import Kernel, compared_once, source_digest
 from dynaflow_dsl.runtime.module_map import ModuleMap, read_map
 from dynaflow_dsl.runtime.notes import add_place
+from dynaflow_dsl.runtime.select import Choice, Selected
 from dynaflow_dsl.runtime.streams import MakeStreams, Streams, make_streams
 from dynaflow_dsl.runtime.weights import (
     check_model,
@@ -25,8 +27,13 @@ from dynaflow_dsl.runtime.weights import (
 )
 
 
-def loader(*executors: type[Executor]) -> Callable[..., Any]:
-    """The `load` function of a generated module with these executors."""
+def loader(
+    *executors: type[Executor], select: Mapping[str, Choice] | None = None
+) -> Callable[..., Any]:
+    """The `load` function of a generated module with these executors.
+
+    `select` chooses among them in each step, by entry.
+    """
 
     def load(
         model: torch.nn.Module,
@@ -39,7 +46,8 @@ def loader(*executors: type[Executor]) -> Callable[..., Any]:
     ) -> Any:
         """Bind the module to `model`: an executor, or one attribute per entry.
 
-        Executors of several schedules for one entry go by the names of their classes.
+        Executors of several schedules for one entry go by the names of their classes;
+        where the module chooses among them, an entry is a `Selected`.
         `compile=False` runs the module's text as it stands. `cache` is the folder of
         compiled parts (else `DFSC_CACHE_DIR`, else the user's cache). `check="none"`
         leaves out comparing versions, source, configuration and plain attributes; the
@@ -56,9 +64,12 @@ def loader(*executors: type[Executor]) -> Callable[..., Any]:
         made = [streams(target, executor.stream_names) for executor in executors]
         tensors = model_tensors(model)
         check_model(model, tensors, module_map, target, fingerprint=check == "quick")
+        if check == "quick":
+            _check_kernels(executors[0].step.__globals__, module_map)
         names = [executor.entry for executor in executors]
         if len(set(names)) < len(names):  # several schedules of one entry
             names = [executor.__name__ for executor in executors]
+        compiled: dict[str, Any] = {}
         loaded = [
             _load_one(
                 executor,
@@ -68,14 +79,36 @@ def loader(*executors: type[Executor]) -> Callable[..., Any]:
                 target,
                 own_streams,
                 cache_folder(cache) if compile else None,
+                compiled,
             )
             for executor, own_streams in zip(executors, made, strict=True)
         ]
+        if select is not None:
+            entries = {
+                entry: Selected(entry, choose, [e for e in loaded if e.entry == entry])
+                for entry, choose in select.items()
+            }
+            if len(entries) == 1:
+                return next(iter(entries.values()))
+            return SimpleNamespace(**entries)
         if len(executors) == 1:
             return loaded[0]
         return SimpleNamespace(**dict(zip(names, loaded, strict=True)))
 
     return load
+
+
+def _check_kernels(names: Mapping[str, Any], module_map: ModuleMap) -> None:
+    """Refuse kernels that are not those which parts were compared with."""
+    for name, digest in module_map.kernels.items():
+        made = names.get(name)
+        if not isinstance(made, Kernel) or source_digest(made) != digest:
+            raise LoadError(
+                "DFS801",
+                f"the source of the kernel `{name}` is not that which "
+                f"{module_map.module} was compiled with: compile {module_map.source} "
+                "again, which compares the kernel with the parts that run through it.",
+            )
 
 
 def _check_is_model(model: object) -> None:
@@ -114,7 +147,9 @@ def _load_one(
     device: torch.device,
     streams: Streams,
     folder: Path | None,
+    compiled: dict[str, Any],
 ) -> Executor:
+    """One executor; `compiled` holds what others of the module compiled already."""
     parts = executor.parts()
     weights = {
         name: part_weights(name, part, tensors, module_map.module)
@@ -125,17 +160,28 @@ def _load_one(
         for name, part in parts.items()
     }
     calls: dict[str, Sequence[Call]] = {}
-    if folder is None:
-        for name, listed in functions.items():
+    for name, listed in functions.items():
+        if folder is None or parts[name].kernel:
             calls[name] = [
                 partial(function, record(own))
                 for function, own in zip(listed, weights[name], strict=True)
             ]
-    else:
+    for name, part in parts.items():
+        if part.trusted:
+            texts = functions[part.instead_of], weights[part.instead_of]
+            calls[name] = [
+                compared_once(part.kernel, call, partial(text, record(own)))
+                for call, text, own in zip(calls[name], *texts, strict=True)
+            ]
+    if folder is not None:
+        functions = {name: functions[name] for name in parts if name not in calls}
+        weights = {name: weights[name] for name in functions}
         # Inductor takes a second to import, and text that runs as it stands needs none.
         from dynaflow_dsl.runtime.compile import compile_parts
 
-        calls.update(compile_parts(executor, functions, weights, device, folder))
+        calls.update(
+            compile_parts(executor, functions, weights, device, folder, compiled)
+        )
     layers = {name: part.layers for name, part in parts.items()}
 
     def explain(error: BaseException) -> None:

@@ -81,13 +81,19 @@ class Part:
     `layers[i]`. `body` is one function, or several with `which[i]` the index of the
     function of iteration `i`. A weight is a path in the model in which `{}` stands for
     the layer's number, or one path for each iteration; None there means that the
-    function of that iteration does not read it.
+    function of that iteration does not read it. `kernel` names the kernel that the
+    functions call: they run as they stand, uncompiled, where a step would run those of
+    the part `instead_of`. Those of a `trusted` kernel are compared with that part the
+    first time they are called.
     """
 
     body: Callable[..., Any] | Sequence[Callable[..., Any]]
     layers: Sequence[int] = range(1)
     weights: Mapping[str, str | Sequence[str | None]] | None = None
     which: Sequence[int] | None = None
+    kernel: str = ""
+    instead_of: str = ""
+    trusted: bool = False
 
     def function(self, position: int) -> Callable[..., Any]:
         """The function of iteration `position`."""

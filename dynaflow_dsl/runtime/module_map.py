@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ class ModuleMap:
 
     `tensors` are dtype and shape of the model's tensors by path. `intact` is False when
     the module's text is not the one the map was written for: lines then mean nothing.
+    `kernels` are digests of the kernels' sources, by their names in the module.
     """
 
     name: str
@@ -55,6 +56,7 @@ class ModuleMap:
     lines: tuple[PlanLines, ...]
     operations: tuple[OperationLine, ...]
     intact: bool
+    kernels: Mapping[str, str] = field(default_factory=dict)
 
     def plan_lines(self, number: int) -> PlanLines | None:
         """The step of the schedule that a module line belongs to: the narrowest."""
@@ -140,6 +142,10 @@ def _read(document: Mapping[str, Any], module: Path, name: str) -> ModuleMap:
             for entry in document["operations"]
         ),
         intact=_text_digest(module) == document["body"],
+        kernels={
+            name: str(entry["digest"])
+            for name, entry in document.get("kernels", {}).items()
+        },
     )
 
 

@@ -106,13 +106,15 @@ class Builder:
         otherwise = syntax.Otherwise(
             self.call(child(last, "call")), self.statement_span(last)
         )
+        span = self.statement_span(tree)
         return syntax.Select(
             self.name(tree),
             self.arguments(tree, "parameters"),
             tuple(conditions),
             tuple(cases),
             otherwise,
-            self.statement_span(tree),
+            comment_above(self.source, span.line),
+            span,
         )
 
     def when(self, tree: Node) -> syntax.When:

@@ -405,13 +405,14 @@ class Otherwise:
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """`select NAME(parameters):`."""
+    """`select NAME(parameters):`. `doc` is the comment block right above it."""
 
     name: Name
     parameters: tuple[Argument, ...]
     conditions: tuple[Require | Equal, ...]
     cases: tuple[When, ...]
     otherwise: Otherwise
+    doc: str
     span: Span
 
 

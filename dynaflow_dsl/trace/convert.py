@@ -58,6 +58,7 @@ def convert(exported: Exported, spec: TraceSpec, call: Call) -> Graph:
         ),
         signature=call.signature,
         modules=tuple(name for name, _ in modules),
+        fixed=tuple(sorted(spec.entries[call.entry].fixed.items())),
     )
 
 

@@ -67,6 +67,8 @@ def _wrong_table(spec: TraceSpec) -> str | None:
     for key, entry in spec.entries.items():
         if not isinstance(entry, Entry) or not callable(entry.arguments):
             return f"'entries' has {_shown(entry)} for '{key}'; it must be an Entry"
+        if (problem := _wrong_fixed(key, entry, spec)) is not None:
+            return problem
     for key, axes in spec.dims.items():
         if not isinstance(axes, tuple | list) or not all(
             axis is None or isinstance(axis, str) for axis in axes
@@ -82,6 +84,22 @@ def _wrong_table(spec: TraceSpec) -> str | None:
                 "the lowest and the highest size, None for no highest"
             )
     return _wrong_persistent(spec) or _wrong_fact(spec)
+
+
+def _wrong_fixed(key: str, entry: Entry, spec: TraceSpec) -> str | None:
+    if not isinstance(entry.fixed, Mapping):
+        return f"'fixed' of '{key}' is {_shown(entry.fixed)}; it must be sizes by name"
+    for name, size in entry.fixed.items():
+        if not isinstance(name, str) or not name.isidentifier():
+            return f"'fixed' of '{key}' has the name {name!r}; it must be an identifier"
+        if type(size) is not int or size < 1:
+            return f"'{name}' in 'fixed' of '{key}' is {size!r}; it must be positive"
+        if name in spec.dimensions:
+            return (
+                f"'{name}' is in 'fixed' of '{key}' and in 'dimensions'; a size is the "
+                "same in every step, or it is not"
+            )
+    return None
 
 
 def _are_bounds(bounds: object) -> bool:

@@ -22,10 +22,13 @@ class Entry:
 
     `arguments(sizes)` returns fresh positional arguments of the adapter, tensors and
     lists of tensors, for given sizes of the named dimensions: distinct tensors on the
-    target's device, random ones drawn from torch's global generator.
+    target's device, random ones drawn from torch's global generator. `fixed` names
+    sizes that are the same in every step of this entry, for the conditions of a
+    `select`.
     """
 
     arguments: Callable[[Mapping[str, int]], tuple[Any, ...]]
+    fixed: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

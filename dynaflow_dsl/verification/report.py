@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from dynaflow_dsl.verification.kernels import KernelTrial
 from dynaflow_dsl.verification.recording import Fault
 
 
@@ -106,13 +107,15 @@ class Report:
     recordings: tuple[Recorded, ...]
     failures: tuple[str, ...] = ()
     schedule: str = ""
+    kernels: tuple[KernelTrial, ...] = ()
 
     @property
     def ok(self) -> bool:
         """Whether every run, every comparison and every recording is fine."""
         compared = all(comparison.ok for comparison in self.comparisons)
         recorded = all(recorded.ok for recorded in self.recordings)
-        return compared and recorded and not self.failures
+        through = all(kernel.ok for kernel in self.kernels)
+        return compared and recorded and through and not self.failures
 
     def lines(self) -> Iterator[str]:
         """The report as lines of text, faults under their recording."""
@@ -122,6 +125,8 @@ class Report:
         yield f"{', '.join(place)}: {'ok' if self.ok else 'FAILED'}"
         for failure in self.failures:
             yield f"  {failure}"
+        for kernel in self.kernels:
+            yield f"  {kernel}"
         for comparison in self.comparisons:
             yield f"  {comparison}"
         for recorded in self.recordings:

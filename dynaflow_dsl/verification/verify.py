@@ -18,6 +18,8 @@ from dynaflow_dsl.runtime.executor import Executor
 from dynaflow_dsl.runtime.inputs import factors
 from dynaflow_dsl.runtime.model import TensorSpec
 from dynaflow_dsl.runtime.module_map import ModuleMap, read_map
+from dynaflow_dsl.runtime.select import Selected
+from dynaflow_dsl.verification.kernels import KernelTrials
 from dynaflow_dsl.verification.recording import Recorder, Recording
 from dynaflow_dsl.verification.reference import run_reference
 from dynaflow_dsl.verification.report import (
@@ -66,7 +68,9 @@ def verify(
     `load`.
 
     For each batch: the module's text, eager, against the reference on the same pieces,
-    bit for bit, every output, every input that may be written and every buffer that is;
+    bit for bit, every output, every input that may be written and every buffer that is
+    (within a tolerance where parts run through kernels, whose every call is compared
+    with the part's text);
     the compiled module against the same reference, and against the adapter, within a
     tolerance; and one step on recording streams, for races, early frees and claims.
     Each run starts from the model's buffers as they were, and so does the caller.
@@ -78,6 +82,8 @@ def verify(
         entry,
         schedule,
     )
+    kernels = KernelTrials()
+    kernels.watch(text, _apart, lambda dtype: TOLERANCES.get(dtype, 0.0))
     ways: dict[str, Callable[..., Any]] = {}
     if compiled:
         loaded = module.load(model, compile=True, **options)
@@ -85,7 +91,7 @@ def verify(
     module_map = read_map(Path(type(text).step.__code__.co_filename))
     split_input = _split_input(text)
     weights = _weights(called, model)
-    state = ModelState(*_modules(called, model))
+    state = ModelState(*modules_of(called, model))
     comparisons: list[Comparison] = []
     recordings: list[Recorded] = []
     failures: list[str] = []
@@ -123,7 +129,7 @@ def verify(
             except Exception as error:  # whatever an edited module does
                 said = f"{type(error).__name__}: {error}".partition("\n")[0]
                 failures.append(f"batch {batch}: {what} raised {said}")
-        pairs = [("text", "reference", expected, True)]
+        pairs = [("text", "reference", expected, not kernels.trials)]
         pairs += [(what, "reference", expected, False) for what in ways]
         pairs.append(("compiled" if compiled else "text", "model", unsplit, False))
         for what, against, other, exact in pairs:
@@ -140,6 +146,7 @@ def verify(
         tuple(recordings),
         tuple(failures),
         "" if f"{text.schedule}.py" == module_map.module else text.schedule,
+        tuple(kernels.trials),
     )
 
 
@@ -217,7 +224,10 @@ def find_executor(
 
     None stands for any. Raises LoadError (DFS804) where there is not exactly one.
     """
-    listed = [loaded] if isinstance(loaded, Executor) else list(vars(loaded).values())
+    listed: list[Executor] = []
+    single = isinstance(loaded, Executor | Selected)
+    for one in [loaded] if single else vars(loaded).values():
+        listed += one.executors.values() if isinstance(one, Selected) else [one]
     found = [
         executor
         for executor in listed
@@ -238,7 +248,8 @@ def find_executor(
     )
 
 
-def _modules(*given: Any) -> list[torch.nn.Module]:
+def modules_of(*given: Any) -> list[torch.nn.Module]:
+    """Those of the given callables that are modules."""
     return [one for one in given if isinstance(one, torch.nn.Module)]
 
 
@@ -298,8 +309,8 @@ def _result(
     try:
         outputs = run(*copies)
         # An output may be a buffer, which is put back.
-        made = [one.clone() for one in _tensors(outputs)]
-        return Result([*made, *_tensors(copies)], state.effects())
+        made = [one.clone() for one in tensors_of(outputs)]
+        return Result([*made, *tensors_of(copies)], state.effects())
     finally:
         state.restore()
 
@@ -317,7 +328,8 @@ def _side_by_side(
     )
 
 
-def _tensors(tree: Any) -> Iterator[torch.Tensor]:
+def tensors_of(tree: Any) -> Iterator[torch.Tensor]:
+    """The tensors in a result, or in arguments."""
     return (leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor))
 
 

@@ -15,6 +15,7 @@ from dynaflow_dsl import pipeline
 from dynaflow_dsl.bind.model import Binding
 from dynaflow_dsl.source import Source
 from dynaflow_dsl.trace import TraceSpec, export_entry, trace
+from dynaflow_dsl.trace.kernels import KernelReader
 from dynaflow_dsl.verification.report import Report
 from dynaflow_dsl.verification.verify import proportional_pieces, verify
 from tests.verification.mutations import import_module, write_module
@@ -69,7 +70,8 @@ def build(spec: TraceSpec, text: str, folder: Path) -> Built:
     """Compile a schedule for a target; every finding is a failure."""
     file = pipeline.understand(Source("test.dfs", text)).unwrap()
     traced = trace(spec, "tests:target", {}).unwrap()
-    compiled = pipeline.compile_schedules(file, traced).unwrap()
+    reader = KernelReader(spec.device, spec.dtype)
+    compiled = pipeline.compile_schedules(file, traced, None, reader).unwrap()
     path = folder / f"{compiled.name}.py"
     path.write_text(compiled.text, encoding="utf-8")
     path.with_suffix(".map.json").write_text(compiled.map, encoding="utf-8")

@@ -133,6 +133,7 @@ DECLARATIONS = st.one_of(
         some(REQUIRES | node(model.Equal, some(NAMES)), least=0),
         some(node(model.When, EXPRESSIONS, CALLS)),
         node(model.Otherwise, CALLS),
+        DOCS,
     ),
 )
 TREES = st.builds(

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -42,6 +43,22 @@ def test_any_model_comes_back_from_its_snapshot(model: TracedModel) -> None:
     assert dump_snapshot(back) == text
     for left, right in zip(back.graphs, model.graphs, strict=True):
         assert graph_digest(left) == graph_digest(right)
+
+
+def test_sizes_that_never_change_come_back() -> None:
+    graph, *others = sample().graphs
+    model = replace(sample(), graphs=(replace(graph, fixed=(("seq", 16),)), *others))
+    assert parse_snapshot(dump_snapshot(model), "m").unwrap() == model
+    assert '"fixed"' not in dump_snapshot(sample())
+    for fixed, said in (
+        ({"seq": 0}, "fixed: seq is 0, which is no size"),
+        ({"seq": True}, "fixed: seq is True, which is no size"),
+        ({"a b": 2}, "fixed: 'a b' is no name for a size of every step"),
+        ({graph.dimensions[0][0]: 2}, "is no name for a size of every step"),
+    ):
+        content = data()
+        content["graphs"][0]["fixed"] = fixed
+        assert said in problem(content)
 
 
 def test_each_operation_has_a_line_of_its_own() -> None:

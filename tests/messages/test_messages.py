@@ -26,12 +26,25 @@ from dynaflow_dsl.diagnostics import Diagnostic, render
 from dynaflow_dsl.operations import plugins
 from dynaflow_dsl.plan import plan
 from dynaflow_dsl.prove import prove
-from dynaflow_dsl.resolve import Facts, Unreadable, decide, resolve
+from dynaflow_dsl.resolve import (
+    EntrySizes,
+    Facts,
+    Unreadable,
+    choose,
+    decide,
+    resolve,
+)
 from dynaflow_dsl.resolve.model import Schedule
 from dynaflow_dsl.source import Source
 from dynaflow_dsl.syntax import parse
 from tests.bind.graphs import graph
 from tests.project.test_language_document import findings
+
+# The entries of the model that a `select` with facts is for.
+ENTRIES = (
+    EntrySizes("decode", (("batch", 1, 1024),), (("seq", 1),)),
+    EntrySizes("prefill", (("batch", 1, 64), ("tokens", 1, 8192)), (("seq", 16),)),
+)
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -103,7 +116,11 @@ def answer(case: re.Match[str]) -> tuple[Diagnostic, ...]:
         pairs = (line.split(" = ") for line in case["facts"].splitlines())
         target = {name: read_scalar(value) for name, value in pairs}
     given = {name: read_scalar(value) for name, value in options["-F"].items()}
-    return decide(resolved.value, Facts(given, target, ("rows",))).diagnostics
+    facts = Facts(given, target, ("rows",))
+    decided = decide(resolved.value, facts)
+    if resolved.value.select is None or target is None:
+        return decided.diagnostics
+    return choose(resolved.value.select, facts, ENTRIES).diagnostics
 
 
 def _on_a_model(schedule: Schedule, text: str) -> tuple[Diagnostic, ...]:

@@ -63,6 +63,18 @@ CHANGED = {
     "DFS703": ("norm%i = relu(h%i)", "norm%i = relu(x)"),
     "DFS602": ("g%i =", "w%i = relu(other) @ model.layers.%i.mlp\n    g%i ="),
 }
+# What the lines of a `select` on a page choose.
+CHOSEN = """
+schedule halves(ways = 2):
+    stream side
+    split batch into ways as half
+    each layer in .model.layers.*:
+        part attn on side = .input_layernorm + .self_attn
+        part mlp = rest
+        stagger half by 1:
+            attn
+            mlp
+"""
 # Codes that no schedule text can show: what they are about is named on their pages.
 SHOWN_OTHERWISE = {
     "DFS002": "a tab cannot be seen",
@@ -79,6 +91,7 @@ SHOWN_OTHERWISE = {
     "DFS116": "no fault",
     "DFS117": "about a package",
     "DFS130": "about another file",
+    "DFS122": "about a model",
 }
 
 
@@ -122,7 +135,9 @@ def completed(text: str) -> str:
     words = {line.split()[0].rstrip(":") for line in text.splitlines() if line.strip()}
     if "dfs" in words:
         return text
-    if "schedule" in words or "select" in words:
+    if "select" in words and "schedule" not in words:
+        return f"dfs 1\n\n{text}\n{CHOSEN}"
+    if "schedule" in words:
         return f"dfs 1\n\n{text}\n"
     if "model" in words:
         return f"dfs 1\n\n{text}\n\nschedule tried:\n{_body('', words)}"
@@ -254,7 +269,7 @@ def test_reserved_words_are_listed() -> None:
 
 def test_every_code_of_a_text_is_in_the_table() -> None:
     listed = set(re.findall(r"^\| (DFS\d{3}) \|", DOCUMENT, re.M))
-    assert listed == {code for code in explanations() if code[3] in "0123567"}
+    assert listed == {code for code in explanations() if code[3] in "01234567"}
 
 
 @pytest.mark.parametrize("code", explanations())

@@ -37,6 +37,21 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "axis": ({"dims": {"input": (0, 1)}}, "'dims' has a tuple for 'input'"),
     "entries": ({"entries": [Entry(lambda sizes: ())]}, "'entries' is a list"),
     "no entries": ({"entries": {}}, "'entries' is empty"),
+    "fixed": (
+        {"entries": {"run": Entry(lambda sizes: (), fixed=3)}},  # type: ignore[arg-type]
+        "'fixed' of 'run' is 3; it must be sizes by name",
+    ),
+    "no size": (
+        {"entries": {"run": Entry(lambda sizes: (), fixed={"seq": 0})}},
+        "'seq' in 'fixed' of 'run' is 0; it must be positive",
+    ),
+    "fixed and not": (
+        {
+            "entries": {"run": Entry(lambda sizes: (), fixed={"batch": 2})},
+            "dimensions": {"batch": (1, None)},
+        },
+        "'batch' is in 'fixed' of 'run' and in 'dimensions'",
+    ),
     "entry": ({"entries": {"run": lambda sizes: ()}}, "it must be an Entry"),
     "arguments": ({"entries": {"run": Entry(None)}}, "it must be an Entry"),  # type: ignore[arg-type]
     "bounds": ({"dimensions": {"batch": 3}}, "'dimensions' has 3 for 'batch'"),

@@ -1,0 +1,117 @@
+"""`kernel` and `via`: which callable of the user's stands in for a part."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from dynaflow_dsl.diagnostics import Diagnostic, Label
+from dynaflow_dsl.resolve import model
+from dynaflow_dsl.resolve.findings import given_twice, unknown_name
+from dynaflow_dsl.resolve.values import (
+    Scope,
+    evaluate,
+    options_by_name,
+    wrong_value,
+)
+from dynaflow_dsl.source import Source, Span
+from dynaflow_dsl.syntax import model as syntax
+
+_TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+
+
+@dataclass(slots=True)
+class Kernels:
+    """The kernels of all files; a `via` names one of the file that it stands in.
+
+    `used` collects the declarations that some part runs through.
+    """
+
+    by_source: Mapping[Source, Mapping[str, syntax.Kernel]]
+    found: list[Diagnostic]
+    broken: frozenset[str] = frozenset()
+    used: set[Span] = field(default_factory=set)
+
+    def via(self, call: syntax.Call, scope: Scope) -> model.Via | None:
+        """The kernel of a part and its arguments; None after an error."""
+        name = call.name
+        known = self.by_source.get(name.span.source, {})
+        if name.text not in known:
+            if name.text not in self.broken:
+                finding = unknown_name("kernel", name.text, name.span, known)
+                self.found.append(finding)
+            return None
+        declared = known[name.text]
+        self.used.add(declared.span)
+        arguments: dict[str, model.Value] = {}
+        first: dict[str, Span] = {}
+        sound = True
+        for argument in call.arguments:
+            key = argument.name
+            if key.text in first:
+                what = f"argument '{key.text}'"
+                self.found.append(given_twice(what, key.span, first[key.text]))
+                sound = False
+                continue
+            first[key.text] = key.span
+            value = evaluate(argument.value, self.found, scope)
+            if isinstance(value, tuple):
+                wanted = "a number, a text, true or false"
+                self.found.append(wrong_value(wanted, value, argument.value.span))
+                value = None
+            if value is None:
+                sound = False
+            else:
+                arguments[key.text] = value
+        kernel = resolve_kernel(declared, self.found)
+        if kernel is None or not sound:
+            return None
+        return model.Via(kernel, tuple(arguments.items()), call.span)
+
+
+def resolve_kernel(tree: syntax.Kernel, found: list[Diagnostic]) -> model.Kernel | None:
+    """A declaration with its options; None where it names nothing importable."""
+    known = ("symmetric_memory", "trusted")
+    options = options_by_name(tree.options, "kernel", known, [], found)
+    flags = {name: _flag(options.get(name), found) for name in known}
+    if not _TARGET.fullmatch(tree.target.value):
+        found.append(
+            Diagnostic(
+                "DFS402",
+                f'"{tree.target.value}" names no kernel',
+                Label(tree.target.span, "this is no place to import from"),
+                helps=('write "package.module:name"',),
+            )
+        )
+        return None
+    return model.Kernel(
+        tree.name.text,
+        tree.target.value,
+        flags["symmetric_memory"],
+        tree.span,
+        flags["trusted"],
+    )
+
+
+def _flag(option: syntax.Argument | None, found: list[Diagnostic]) -> bool:
+    if option is None:
+        return False
+    value = evaluate(option.value, found, {})
+    if value is not None and not isinstance(value, bool):
+        found.append(wrong_value("true or false", value, option.value.span))
+    return value is True
+
+
+def unused_kernels(
+    kernels: Mapping[str, syntax.Kernel], used: set[Span]
+) -> Iterator[Diagnostic]:
+    """Every statement has an effect: a kernel that no part runs through has none."""
+    for name, tree in kernels.items():
+        if tree.span not in used:
+            yield Diagnostic(
+                "DFS103",
+                f"kernel '{name}' is never used",
+                Label(tree.name.span, "no part runs through it"),
+                helps=(f"remove it, or write 'part NAME via {name} = ...'",),
+            )

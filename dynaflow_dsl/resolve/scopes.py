@@ -1,0 +1,107 @@
+"""What the top of each file declares: groups, schedules and kernels, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from dynaflow_dsl.diagnostics import Diagnostic
+from dynaflow_dsl.resolve.findings import Names
+from dynaflow_dsl.resolve.groups import Groups, check_group
+from dynaflow_dsl.resolve.imports import Files, Imported, imported_by
+from dynaflow_dsl.resolve.kernels import Kernels
+from dynaflow_dsl.source import Source
+from dynaflow_dsl.syntax import SyntaxTree
+from dynaflow_dsl.syntax import model as syntax
+
+
+@dataclass(frozen=True, slots=True)
+class FileScope:
+    """The names that stand at the top of one file, its imports among them.
+
+    `schedules` are those whose declaration is known. `broken` are names about which
+    something was said already.
+    """
+
+    tree: SyntaxTree
+    imported: Imported
+    groups: Groups
+    schedules: Mapping[str, syntax.Schedule]
+    kernels: Mapping[str, syntax.Kernel]
+    broken: frozenset[str]
+
+
+@dataclass(slots=True)
+class Scopes:
+    """The scope of each file that something is taken from, made when it is needed."""
+
+    files: Files
+    found: list[Diagnostic]
+    known: dict[Source, FileScope] = field(default_factory=dict)
+    kernels: Kernels = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.kernels = Kernels(_AllKernels(self), self.found)
+
+    def of(self, source: Source) -> FileScope:
+        """The scope of a file without errors in its text."""
+        if source not in self.known:
+            tree = self.files.trees[source]
+            assert tree is not None
+            self.known[source] = _scope(tree, self.files, self.found)
+        return self.known[source]
+
+
+class _AllKernels(Mapping[Source, Mapping[str, syntax.Kernel]]):
+    """The kernels of each file, whose scope is made when a `via` in it is read."""
+
+    def __init__(self, scopes: Scopes) -> None:
+        self._scopes = scopes
+
+    def __getitem__(self, source: Source) -> Mapping[str, syntax.Kernel]:
+        return self._scopes.of(source).kernels
+
+    def __iter__(self) -> Iterator[Source]:
+        return iter(self._scopes.files.trees)
+
+    def __len__(self) -> int:
+        return len(self._scopes.files.trees)
+
+
+def _scope(tree: SyntaxTree, files: Files, found: list[Diagnostic]) -> FileScope:
+    names = Names(found)
+    imported = imported_by(tree, files, names, found)
+    groups = dict(imported.groups)
+    schedules = dict(imported.schedules)
+    kernels = dict(imported.kernels)
+    for declaration in tree.declarations:
+        match declaration:
+            case syntax.Schedule(declared):
+                names.declare("schedule", declared)
+                schedules.setdefault(declared.text, declaration)
+            case syntax.PartGroup(declared):
+                names.declare("group of parts", declared)
+                groups.setdefault(declared.text, declaration)
+            case syntax.Kernel(declared):
+                names.declare("kernel", declared)
+                kernels.setdefault(declared.text, declaration)
+            case syntax.Select(declared):
+                names.declare("select", declared)
+    known = {*groups, *schedules, *kernels}
+    unread = {name for name in imported.places if name not in known}
+    broken = set(unread)
+    for name, group in groups.items():
+        mistakes = list(check_group(group))
+        found += mistakes
+        if mistakes:
+            broken.add(name)
+    sound = {name: group for name, group in groups.items() if name not in broken}
+    places = {name: each.name for name, each in schedules.items()}
+    return FileScope(
+        tree,
+        imported,
+        Groups(sound, frozenset(broken), places),
+        schedules,
+        kernels,
+        frozenset(unread),
+    )

@@ -1,0 +1,151 @@
+"""Kernels: callables of the user's that stand in for a part of a model."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dynaflow_dsl.runtime.errors import RuntimeFault
+
+# How far results of a trusted kernel may be from those of the part's text, relative to
+# their largest magnitude; other dtypes must be equal.
+TOLERANCES: Mapping[torch.dtype, float] = {
+    torch.float64: 1e-10,
+    torch.float32: 1e-4,
+    torch.float16: 1e-2,
+    torch.bfloat16: 5e-2,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A callable and the plain PyTorch that it stands for.
+
+    Made with the decorator `kernel`; calling it calls `function`. `function` takes all
+    arguments of `reference` by name, and perhaps more: options of the launch that a
+    schedule gives in `via`. It returns what `reference` returns, new tensors that share
+    no memory with its arguments, and works on the stream that is current.
+
+    `reference` is None for a kernel that schedules declare `trusted`: its parameters
+    then have the names that the part's function gives its tensors.
+
+    `mutates` names the arguments that it writes in place, which the reference writes
+    too. None says that effects are not declared: such a kernel shares no window.
+    `workspace` are the bytes that it allocates beside its results, and `communicator`
+    the name of the process group that it uses, None without one.
+    """
+
+    function: Callable[..., Any]
+    reference: Callable[..., Any] | None
+    mutates: tuple[str, ...] | None = None
+    workspace: int = 0
+    communicator: str | None = None
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Run the kernel."""
+        return self.function(*arguments, **named)
+
+
+def kernel(
+    *,
+    reference: Callable[..., Any] | None = None,
+    mutates: tuple[str, ...] | None = None,
+    workspace: int = 0,
+    communicator: str | None = None,
+) -> Callable[[Callable[..., Any]], Kernel]:
+    """Make a `Kernel` of a function; see there for the arguments.
+
+    Parameters of `reference` are tensors unless their annotation is `float`, `int`,
+    `bool` or `str`.
+    """
+
+    def made(function: Callable[..., Any]) -> Kernel:
+        return Kernel(function, reference, mutates, workspace, communicator)
+
+    return made
+
+
+def source_digest(made: Kernel) -> str:
+    """12 hex digits of the files that a kernel and its reference are written in.
+
+    Of a function without a file, the digits of nothing.
+    """
+    texts = []
+    for function in filter(None, (made.function, made.reference)):
+        try:
+            file = inspect.getsourcefile(inspect.unwrap(function))
+        except TypeError:
+            file = None
+        if file is not None and Path(file).is_file():
+            texts.append(Path(file).read_bytes().replace(b"\r\n", b"\n"))
+    digest = hashlib.sha256()
+    for text in dict.fromkeys(texts):
+        digest.update(f"{len(text)}:".encode() + text)
+    return digest.hexdigest()[:12]
+
+
+def compared_once(
+    name: str, kernel: Callable[..., Any], text: Callable[..., Any]
+) -> Callable[..., Any]:
+    """A call of a trusted kernel that is compared with the part's text the first time.
+
+    Raises RuntimeFault (DFS806) where results or written arguments differ, or results
+    share memory with arguments.
+    """
+    compared = False
+
+    def call(*arguments: torch.Tensor) -> Any:
+        nonlocal compared
+        if compared:
+            return kernel(*arguments)
+        copies = [one.clone() for one in arguments]
+        expected = _listed(text(*copies))
+        made = kernel(*arguments)
+        given = [*_listed(made), *arguments]
+        difference = _first_difference(given, [*expected, *copies], len(expected))
+        if difference is not None:
+            raise RuntimeFault(
+                "DFS806",
+                f"the trusted kernel `{name}` does not give what the part that runs "
+                f"through it gives: {difference}.",
+            )
+        compared = True
+        return made
+
+    return call
+
+
+def _listed(result: Any) -> list[torch.Tensor]:
+    return list(result) if isinstance(result, tuple | list) else [result]
+
+
+def _first_difference(
+    made: list[torch.Tensor], expected: list[torch.Tensor], results: int
+) -> str | None:
+    if len(made) != len(expected):
+        return f"{len(made) - len(expected) + results} results instead of {results}"
+    memory = {one.untyped_storage().data_ptr() for one in made[results:]}
+    for k, (one, other) in enumerate(zip(made, expected, strict=True)):
+        what = f"result {k}" if k < results else f"argument {k - results}"
+        if (one.shape, one.stride(), one.dtype) != (
+            other.shape,
+            other.stride(),
+            other.dtype,
+        ):
+            return f"{what} has another shape, dtype or other strides"
+        if k < results and one.untyped_storage().data_ptr() in memory:
+            return f"{what} shares memory with an argument"
+        if one.dtype.is_floating_point:
+            scale = other.abs().amax().item() if other.numel() else 0.0
+            apart = (one - other).abs().amax().item() if other.numel() else 0.0
+            if not apart <= TOLERANCES.get(one.dtype, 0.0) * (scale or 1.0):
+                return f"{what} differs by {apart:.1e}"
+        elif not torch.equal(one, other):
+            return f"{what} differs"
+    return None

@@ -1,0 +1,56 @@
+"""One entry of a module whose steps choose their schedule by size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from dynaflow_dsl.runtime.executor import Executor
+
+# Sizes in, the method of one of the module's classes out.
+Choice: TypeAlias = Callable[..., Callable[..., Any]]
+
+
+class Selected:
+    """All executors of one entry; calling it runs the one that fits the step's sizes.
+
+    `entry` is the entry's name, `executors` are its executors by the names of their
+    schedules. They share the model's tensors, and what is compiled of equal parts.
+    """
+
+    def __init__(
+        self, entry: str, choose: Choice, executors: Sequence[Executor]
+    ) -> None:
+        self.entry = entry
+        self.executors: Mapping[str, Executor] = {
+            executor.schedule: executor for executor in executors
+        }
+        self._choose = choose
+        self._first = executors[0]
+        self._names = tuple(self._first.dimensions)
+        self._methods: dict[Callable[..., Any], tuple[Executor, bool]] = {}
+        for executor in executors:
+            kind = type(executor)
+            self._methods[kind.step] = (executor, False)
+            self._methods[kind.sequential] = (executor, True)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Run one step; arguments are the entry's inputs, by position or by name.
+
+        Raises InputError (DFS802) for inputs that the module was not made for.
+        """
+        arguments, sizes = self._first.check(arguments, named)
+        chosen = self._choose(*[sizes[name] for name in self._names])
+        executor, sequential = self._methods[chosen]
+        return executor.run(arguments, sizes, sequential=sequential)
+
+    def choice(self, **sizes: int) -> str:
+        """The name of the schedule that a step of these sizes runs, or "sequential".
+
+        Where a piece of the schedule's split would be empty, that is "sequential" too.
+        """
+        chosen = self._choose(*[sizes[name] for name in self._names])
+        executor, sequential = self._methods[chosen]
+        if sequential or not executor.fills(sizes):
+            return "sequential"
+        return executor.schedule

@@ -1,0 +1,139 @@
+"""Compares kernels with the text of the parts that run through them, call by call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from dynaflow_dsl.runtime.executor import Executor
+
+
+@dataclass(slots=True)
+class KernelTrial:
+    """All calls of one kernel in the steps that were run.
+
+    `largest` is the largest difference over the largest magnitude of a tensor, and
+    `problem` what was wrong with the first call that was.
+    """
+
+    part: str
+    kernel: str
+    calls: int = 0
+    largest: float = 0.0
+    problem: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether every call gave what the part's text gives."""
+        return self.problem is None and self.calls > 0
+
+    def __str__(self) -> str:
+        said = f"part {self.part} through kernel {self.kernel}"
+        if self.problem is not None:
+            return f"{said}: NOT equal to its text: {self.problem}"
+        if not self.calls:
+            return f"{said}: never called, so not compared"
+        return (
+            f"{said}: {self.calls} calls equal to its text within tolerance "
+            f"(largest {self.largest:.1e})"
+        )
+
+
+@dataclass(slots=True)
+class KernelTrials:
+    """Stands in for the kernels of an executor, and compares each call."""
+
+    trials: list[KernelTrial] = field(default_factory=list)
+
+    def watch(
+        self,
+        executor: Executor,
+        apart: Callable[[torch.Tensor, torch.Tensor], float],
+        allowed: Callable[[torch.dtype], float],
+    ) -> None:
+        """Compare every call of a kernel that the executor's step makes from now on.
+
+        The kernel's own results go on; `apart` and `allowed` judge a difference.
+        """
+        for name, part in executor.parts().items():
+            if part.kernel:
+                trial = KernelTrial(part.instead_of, part.kernel)
+                self.trials.append(trial)
+                text = getattr(executor, part.instead_of)
+                given = getattr(executor, name)
+                setattr(executor, name, _watched(trial, text, given, apart, allowed))
+
+
+def _watched(
+    trial: KernelTrial,
+    text: Callable[..., Any],
+    kernel: Callable[..., Any],
+    apart: Callable[[torch.Tensor, torch.Tensor], float],
+    allowed: Callable[[torch.dtype], float],
+) -> Callable[..., Any]:
+    def call(position: int, *arguments: torch.Tensor) -> Any:
+        with torch.utils._python_dispatch._disable_current_modes():
+            copies = [one.clone() for one in arguments]
+            expected = _listed(text(position, *copies))
+        made = kernel(position, *arguments)
+        with torch.utils._python_dispatch._disable_current_modes():
+            _judge(trial, _listed(made), expected, arguments, copies, apart, allowed)
+        return made
+
+    return call
+
+
+def _judge(
+    trial: KernelTrial,
+    made: Sequence[torch.Tensor],
+    expected: Sequence[torch.Tensor],
+    arguments: Sequence[torch.Tensor],
+    copies: Sequence[torch.Tensor],
+    apart: Callable[[torch.Tensor, torch.Tensor], float],
+    allowed: Callable[[torch.dtype], float],
+) -> None:
+    trial.calls += 1
+    problem = _other_layout(made, expected, arguments)
+    pairs = [
+        (f"{what} {k}", one, other)
+        for what, ours, theirs in (
+            ("result", made, expected),
+            ("input", arguments, copies),
+        )
+        for k, (one, other) in enumerate(zip(ours, theirs, strict=False))
+    ]
+    if problem is None:
+        for label, one, other in pairs:
+            distance = apart(one, other)
+            trial.largest = max(trial.largest, distance)
+            if distance > allowed(other.dtype):
+                problem = f"{label} differs by {distance:.1e}"
+                break
+    trial.problem = trial.problem or problem
+
+
+def _other_layout(
+    made: Sequence[torch.Tensor],
+    expected: Sequence[torch.Tensor],
+    arguments: Sequence[torch.Tensor],
+) -> str | None:
+    """What a reader of the results would trip over, whatever the numbers are."""
+    if len(made) != len(expected):
+        return f"it returns {len(made)} tensors instead of {len(expected)}"
+    storages = {one.untyped_storage().data_ptr() for one in arguments}
+    for k, (one, other) in enumerate(zip(made, expected, strict=True)):
+        if one.dtype != other.dtype:
+            return f"result {k} is {one.dtype} instead of {other.dtype}"
+        if one.shape != other.shape or one.stride() != other.stride():
+            return f"result {k} has another shape or other strides"
+        if one.untyped_storage().data_ptr() in storages:
+            return f"result {k} shares memory with an argument"
+    return None
+
+
+def _listed(result: Any) -> list[torch.Tensor]:
+    listed = result if isinstance(result, tuple | list) else [result]
+    return [one for one in listed if isinstance(one, torch.Tensor)]

@@ -1,0 +1,261 @@
+"""Parts that run through kernels: what is matched, what is refused, what runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from dynaflow_dsl import pipeline
+from dynaflow_dsl.diagnostics import Diagnostic, render
+from dynaflow_dsl.runtime import LoadError, RuntimeFault
+from dynaflow_dsl.source import Source
+from dynaflow_dsl.trace.kernels import KernelReader
+from tests.emit.formatting import formatted
+from tests.emit.models import llama_spec, llama_traced
+from tests.end_to_end.building import Built, build, run_verify
+
+PLACE = "tests.end_to_end.norm_kernels"
+SCHEDULE = """dfs 1
+
+kernel joined = "{target}" {options}
+
+schedule woven:
+    stream side
+    split batch into 2 as half
+    each layer in .model.layers.*:
+        part attn on side = .input_layernorm + .self_attn
+        part join{on} via joined{arguments} = {selector}
+        part mlp = rest
+        {timeline}
+"""
+STAGGER = """stagger half by 1:
+            attn
+            join
+            mlp"""
+ALONE = """order:
+            attn
+            join
+            mlp"""
+
+
+def text(
+    name: str,
+    arguments: str = "",
+    *,
+    selector: str = ".post_attention_layernorm",
+    options: str = "",
+    timeline: str = STAGGER,
+    on: str = "",
+) -> str:
+    return SCHEDULE.format(
+        target=name if ":" in name else f"{PLACE}:{name}",
+        arguments=arguments,
+        selector=selector,
+        options=options,
+        timeline=timeline,
+        on=on,
+    )
+
+
+def findings(written: str) -> tuple[Diagnostic, ...]:
+    file = pipeline.understand(Source("woven.dfs", written)).unwrap()
+    reader = KernelReader("cpu", torch.float32)
+    return pipeline.check_schedules(file, llama_traced()[1], None, reader).diagnostics
+
+
+def only_message(written: str) -> str:
+    found = dict.fromkeys(findings(written))
+    assert len(found) == 1, render(found)
+    return render(found)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    folder = tmp_path_factory.mktemp("kernels")
+    return build(llama_spec(2), text("fused", "(lanes = 4)"), folder)
+
+
+def test_the_module_calls_the_kernel(built: Built) -> None:
+    module = built.compiled.text.partition("class WovenPrefill")[2]
+    assert f"from {PLACE} import fused as joined" in built.compiled.text
+    assert "self.join_kernel(" in module.partition("def sequential")[0]
+    assert "self.join_kernel(" not in module.partition("def sequential")[2]
+    called = " ".join(module.partition("def woven_decode_join_kernel(")[2].split())
+    assert (
+        "return joined( residual=hidden, update=attn, "
+        "weight=w.post_attention_layernorm, eps=1e-06, lanes=4, )"
+    ) in called
+    (kernel,) = json.loads(built.compiled.map)["kernels"].values()
+    assert kernel["parts"] == ["join"]
+    assert kernel["symmetric_memory"] is False
+    assert formatted(built.compiled.text) == built.compiled.text
+
+
+def test_results_agree_with_the_model(built: Built) -> None:
+    for report in run_verify(built, batches=(1, 2, 5)):
+        assert report.ok, str(report)
+        (trial,) = report.kernels
+        # Two layers and two pieces, in the two steps that are not sequential.
+        assert trial.calls == 8
+        assert 0 < trial.largest < 1e-5
+        assert "through kernel joined: 8 calls equal" in str(report)
+
+
+def test_other_orders_match(tmp_path: Path) -> None:
+    built = build(llama_spec(2), text("turned"), tmp_path)
+    assert "result_0, result_1 = joined(" in built.compiled.text
+    assert "return result_1, result_0" in built.compiled.text
+    assert all(report.ok for report in run_verify(built, batches=(4,)))
+
+
+@pytest.mark.parametrize("name", ["wrong", "aliasing"])
+def test_numbers_and_memory_show_a_wrong_kernel(name: str, tmp_path: Path) -> None:
+    built = build(llama_spec(2), text(name), tmp_path)
+    reports = run_verify(built, batches=(4,))
+    assert not any(report.ok for report in reports)
+    problem = {
+        "wrong": "result 1 differs by",
+        "aliasing": "result 0 shares memory with an argument",
+    }[name]
+    assert all(problem in str(report) for report in reports)
+
+
+@pytest.mark.slow
+def test_other_parts_are_compiled(built: Built, tmp_path: Path) -> None:
+    (report, _) = run_verify(built, batches=(4,), compiled=True, cache=tmp_path)
+    assert report.ok, str(report)
+
+
+def test_a_changed_kernel_is_refused_when_it_is_loaded(built: Built) -> None:
+    path = built.folder / f"{built.compiled.name}.map.json"
+    document = json.loads(built.compiled.map)
+    document["kernels"]["joined"]["digest"] = "0" * 12
+    path.write_text(json.dumps(document))
+    try:
+        with pytest.raises(LoadError, match="source of the kernel `joined`"):
+            built.module.load(built.spec.model, compile=False)
+        built.module.load(built.spec.model, compile=False, check="none")
+    finally:
+        path.write_text(built.compiled.map)
+
+
+def test_a_kernel_without_effects_runs_alone(tmp_path: Path) -> None:
+    message = only_message(text("undeclared"))
+    assert "error[DFS404]: kernel 'joined' declares no effects" in message
+    built = build(llama_spec(2), text("undeclared", timeline=ALONE), tmp_path)
+    assert all(report.ok for report in run_verify(built, batches=(4,)))
+
+
+def test_another_reference_is_refused_with_the_first_difference() -> None:
+    message = only_message(text("other_variance"))
+    assert "error[DFS401]: part join is not what kernel 'joined' stands for" in message
+    assert "note: the part runs aten.pow.Tensor_Scalar" in message
+    assert "note: the reference runs aten.abs.default" in message
+
+
+def test_a_part_with_more_than_the_kernel_is_refused() -> None:
+    message = only_message(
+        text(
+            "fused", "(lanes = 4)", selector=".post_attention_layernorm + .mlp.up_proj"
+        )
+    )
+    assert "note: the part reads 4 tensors from outside" in message
+    assert "note: the reference takes 3 tensors" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "code", "said"),
+    [
+        ("missing", "", "DFS402", f"'{PLACE}' has no 'missing'"),
+        ("plain", "", "DFS402", "is a function, without a reference"),
+        ("no.such.place:fused", "", "DFS402", "importing 'no.such.place' raised"),
+        ("no_eps", "", "DFS401", "has no parameter 'eps', which its reference has"),
+        ("fused", "(lane = 4)", "DFS401", "has no option 'lane'"),
+        ("fused", "(weight = 4)", "DFS401", "has no option 'weight'"),
+        ("fused", '(eps = "x")', "DFS401", "is of type float, and this is a text"),
+        ("fused", "(eps = 0.5)", "DFS401", "is not what kernel 'joined' stands for"),
+        ("says_it_writes", "", "DFS401", "writes 'residual', and its reference"),
+        (
+            "names_nothing",
+            "",
+            "DFS401",
+            "'mutates' of kernel 'joined' names no 'resid'",
+        ),
+        ("reference_writes", "", "DFS401", "the reference does so 1 times"),
+    ],
+)
+def test_what_is_refused(name: str, arguments: str, code: str, said: str) -> None:
+    found = findings(text(name, arguments))
+    assert {each.code for each in found} == {code}
+    assert said in render(dict.fromkeys(found))
+
+
+def test_a_given_constant_is_bound_first(tmp_path: Path) -> None:
+    build(llama_spec(2), text("turned", "(eps = 0.000001)"), tmp_path)
+    assert findings(text("turned", "(eps = 0.5)"))
+
+
+def test_symmetric_memory_is_kept_and_refused_where_it_would_act() -> None:
+    from dynaflow_dsl.bind.via import unmet_needs
+
+    written = text("turned", options="(symmetric_memory = true)")
+    assert findings(written) == ()
+    file = pipeline.understand(Source("woven.dfs", written)).unwrap()
+    via = file.schedules[0].parts[1].via
+    assert via is not None
+    assert via.kernel.symmetric_memory
+    (refused,) = unmet_needs(via, "cuda")
+    assert refused.code == "DFS403"
+    assert list(unmet_needs(via, "cpu")) == []
+
+
+def test_checking_imports_no_kernel() -> None:
+    file = pipeline.understand(Source("woven.dfs", text("no.such.place:x"))).unwrap()
+    assert pipeline.check_schedules(file, llama_traced()[1]).ok
+
+
+TRUSTED = "(trusted = true)"
+
+
+def test_a_trusted_kernel_binds_by_name(tmp_path: Path) -> None:
+    written = text("by_name", "(eps = 0.000001)", options=TRUSTED)
+    built = build(llama_spec(2), written, tmp_path)
+    module = built.compiled.text
+    assert "Trusted: tensors are bound by name." in module
+    assert "trusted=True" in module
+    assert "post_attention_layernorm=w.post_attention_layernorm" in module
+    for report in run_verify(built, batches=(4,)):
+        assert report.ok, str(report)
+        assert report.kernels[0].ok
+
+
+def test_a_trusted_kernel_is_compared_in_the_first_step(tmp_path: Path) -> None:
+    built = build(llama_spec(2), text("by_name_wrong", options=TRUSTED), tmp_path)
+    step = built.module.load(built.spec.model, compile=False).decode
+    given = built.spec.entries["decode"].arguments({"batch": 4})
+    with pytest.raises(
+        RuntimeFault, match="DFS806: the trusted kernel `joined`"
+    ) as say:
+        step(*given)
+    assert any("join[0]" in note for note in say.value.__notes__)
+
+
+def test_names_and_writes_of_a_trusted_kernel_are_checked() -> None:
+    def refused(name: str) -> str:
+        file = pipeline.understand(Source("w.dfs", text(name, options=TRUSTED)))
+        reader = KernelReader("cpu", torch.float32)
+        made = pipeline.compile_schedules(
+            file.unwrap(), llama_traced()[1], None, reader
+        )
+        assert {each.code for each in made.diagnostics} == {"DFS401"}
+        return render(made.diagnostics)
+
+    message = refused("by_other_name")
+    assert "does not take the tensors of part join" in message
+    assert "note: the kernel takes: hidden, attention, weight" in message
+    assert "note: the part has: hidden, attn, post_attention_layernorm" in message
+    assert "writes 'hidden', and part join does not" in refused("by_name_writing")
+    assert "has no reference" in render(findings(text("by_name")))
