@@ -157,7 +157,7 @@ def idle_orders(
     streams: tuple[str, ...],
     needs: Sequence[Sequence[Need]],
 ) -> Iterator[Diagnostic]:
-    """DFS315: an `after` that data and streams imply wherever the step runs."""
+    """DFS318: an `after` that data and streams imply wherever the step runs."""
     said: dict[tuple[int, int], list[int]] = {}
     for n, event in enumerate(events):
         if any(need.after for need in needs[n]):
@@ -192,7 +192,7 @@ def _idle(
     else:
         why = f"it follows {events[through].site.label}, which follows {need.after}"
     return Diagnostic(
-        "DFS315",
+        "DFS318",
         f"'after {need.after}' has no effect on {site.label}",
         Label(site.span, f"comes after {need.after} anyway: {why}"),
         helps=("leave it out: what the data and the streams say need not be written",),

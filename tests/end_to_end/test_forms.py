@@ -347,7 +347,7 @@ def test_an_order_that_a_window_denies() -> None:
 def test_an_order_that_is_there_anyway() -> None:
     (found,) = refused("2", "up", "mem", "down[0] after up[0]", "down[1]").diagnostics
     assert (found.code, found.message) == (
-        "DFS315",
+        "DFS318",
         "'after up[0]' has no effect on down[0]",
     )
     assert found.primary is not None
