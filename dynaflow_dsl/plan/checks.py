@@ -188,7 +188,8 @@ def _idle(
     if target in before or through is None:
         why = f"it reads what {need.after} makes"
         if not any(run.number[o.step] == target and o.variable for o in needs[n]):
-            why = "both run on one stream, or touch the same memory"
+            same = events[target].site.stream == site.stream
+            why = f"both run on {site.stream}" if same else "they touch the same memory"
     else:
         why = f"it follows {events[through].site.label}, which follows {need.after}"
     return Diagnostic(

@@ -353,9 +353,7 @@ def test_an_order_that_is_there_anyway() -> None:
     assert found.primary.text == ("comes after up[0] anyway: it reads what up[0] makes")
     (found,) = refused("2", "up[0]", "up[1] after up[0]", "mem", "down").diagnostics
     assert found.primary is not None
-    assert found.primary.text == (
-        "comes after up[0] anyway: both run on one stream, or touch the same memory"
-    )
+    assert found.primary.text == ("comes after up[0] anyway: both run on side")
     (found,) = refused(
         "2", "up", "mem[0] after up[0]", "mem[1] after up[0]", "down"
     ).diagnostics
