@@ -35,7 +35,10 @@ def part(
 ) -> BoundPart:
     return BoundPart(
         name=name,
-        bodies=tuple(Body(body, (), (), ()) for body in bodies),
+        bodies=tuple(
+            Body(body, (), (), (), example=runs.index(index))
+            for index, body in enumerate(bodies)
+        ),
         instances=tuple(Instance(index, (), (), (), (), ()) for index in runs),
         roles=(),
         attached=frozenset(attached.split()),
