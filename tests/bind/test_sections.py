@@ -162,6 +162,14 @@ def test_a_section_of_the_model_before_and_one_each() -> None:
     assert found.helps == ("write the 'order' outside 'each' above 'each block'",)
 
 
+def test_the_rest_of_the_model_is_what_its_layers_leave() -> None:
+    text = f"input x\ne0 = relu(x) @ stem\n{repeat(ENCODER, 3)}\nreturn e3"
+    stem = "part stem = rest\norder:\n    stem"
+    binding = bound(text, stem, EACH_ENCODER.replace("= .x", "= rest"))
+    assert held(binding, "stem") == ["e0"]
+    assert held(binding, "enc") == ["e1", "e2", "e3"]
+
+
 def test_one_result_of_each_section() -> None:
     text = both("e3").replace("return d3", "return d3 e3")
     binding = bound(text, EACH_ENCODER, EACH_DECODER)
