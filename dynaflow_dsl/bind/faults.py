@@ -125,7 +125,7 @@ def sections_exchanged(
 ) -> Diagnostic:
     """A section that reads what a later one makes."""
     return Diagnostic(
-        "DFS313",
+        "DFS316",
         f"{_section(reader)} reads what {_section(maker)} makes, which runs later",
         Label(scope_span(reader), f"its part {part} reads it"),
         (Label(scope_span(maker), "makes it"),),
@@ -142,7 +142,7 @@ def sections_mixed(
     if first.each is None or second.each is None:
         ways = ["leave the parts outside 'each' to one side of it"]
     return Diagnostic(
-        "DFS314",
+        "DFS317",
         f"{_section(first)} and {_section(second)} read each other's results",
         Label(scope_span(first), f"its part {part} reads what the other makes"),
         (Label(scope_span(second), "and the other way round"),),

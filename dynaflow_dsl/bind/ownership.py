@@ -105,7 +105,8 @@ def assign(
     # With `prev` and `next` a part takes from its neighbours, so `rest` comes last.
     for scope in scopes:
         found += _select(scope, parts, result, dependence, rest=False)
-    for scope in scopes:
+    # The rest of the whole model is what the rests of its layers leave.
+    for scope in sorted(scopes, key=lambda scope: not scope.path):
         scope = _with_rest(scope, result)
         found += _select(scope, parts, result, dependence, rest=True)
     if found:

@@ -157,7 +157,7 @@ def idle_orders(
     streams: tuple[str, ...],
     needs: Sequence[Sequence[Need]],
 ) -> Iterator[Diagnostic]:
-    """DFS315: an `after` that data and streams imply wherever the step runs."""
+    """DFS318: an `after` that data and streams imply wherever the step runs."""
     said: dict[tuple[int, int], list[int]] = {}
     for n, event in enumerate(events):
         if any(need.after for need in needs[n]):
@@ -188,11 +188,12 @@ def _idle(
     if target in before or through is None:
         why = f"it reads what {need.after} makes"
         if not any(run.number[o.step] == target and o.variable for o in needs[n]):
-            why = "both run on one stream, or touch the same memory"
+            same = events[target].site.stream == site.stream
+            why = f"both run on {site.stream}" if same else "they touch the same memory"
     else:
         why = f"it follows {events[through].site.label}, which follows {need.after}"
     return Diagnostic(
-        "DFS315",
+        "DFS318",
         f"'after {need.after}' has no effect on {site.label}",
         Label(site.span, f"comes after {need.after} anyway: {why}"),
         helps=("leave it out: what the data and the streams say need not be written",),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dynaflow_dsl.bind.model import AFTER, BEFORE, GAP
 from dynaflow_dsl.plan.model import Layer
@@ -181,8 +181,3 @@ def sites(
             step.span,
             after=step.after,
         )
-
-
-def without_after(step: PlannedStep) -> PlannedStep:
-    """The same step where only data gives an order."""
-    return replace(step, after=())

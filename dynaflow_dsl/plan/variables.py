@@ -131,6 +131,8 @@ def make_variables(
             if value not in whole:
                 whole[value] = names.new(wanted)
     sliced: dict[str, str] = {}
+    merged: dict[str, str] = {}
+    gathered: dict[int, str] = {}
     table = VariableTable(
         binding=binding,
         pieces=pieces,
@@ -141,8 +143,8 @@ def make_variables(
         whole=whole,
         sliced=sliced,
         aliases=aliases,
-        merged=(merged := {}),
-        gathered=(gathered := {}),
+        merged=merged,
+        gathered=gathered,
     )
     if pieces > 1:
         for value in _cut_up_front(table):

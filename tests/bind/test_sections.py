@@ -84,7 +84,7 @@ def test_a_section_that_goes_on_with_what_the_one_before_made() -> None:
 
 def test_sections_in_the_wrong_order() -> None:
     found = fault(both("e3"), EACH_DECODER, EACH_ENCODER)
-    assert found.code == "DFS313"
+    assert found.code == "DFS316"
     assert found.message == (
         "'each layer' reads what 'each block' makes, which runs later"
     )
@@ -103,7 +103,7 @@ def test_sections_that_interleave() -> None:
     """
     each = "each layer in .decoder.*:\n    part cross = .x\n    order:\n        cross"
     found = fault(text, EACH_ENCODER, each)
-    assert found.code == "DFS314"
+    assert found.code == "DFS317"
     assert found.message == "'each block' and 'each layer' read each other's results"
     assert marked(found) == ".encoder.*"
 
@@ -158,8 +158,16 @@ def test_a_section_of_the_model_before_and_one_each() -> None:
     binding = bound(text, stem, EACH_ENCODER)
     assert binding.variables[Output("stem", 0)] == binding.variables[Output("enc", 0)]
     found = fault(text, EACH_ENCODER, stem)
-    assert found.code == "DFS313"
+    assert found.code == "DFS316"
     assert found.helps == ("write the 'order' outside 'each' above 'each block'",)
+
+
+def test_the_rest_of_the_model_is_what_its_layers_leave() -> None:
+    text = f"input x\ne0 = relu(x) @ stem\n{repeat(ENCODER, 3)}\nreturn e3"
+    stem = "part stem = rest\norder:\n    stem"
+    binding = bound(text, stem, EACH_ENCODER.replace("= .x", "= rest"))
+    assert held(binding, "stem") == ["e0"]
+    assert held(binding, "enc") == ["e1", "e2", "e3"]
 
 
 def test_one_result_of_each_section() -> None:

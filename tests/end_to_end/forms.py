@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 
 import torch
 from torch import nn
@@ -166,9 +166,10 @@ class CentredStack(nn.Module):
 
 def target(model: nn.Module, *names: str) -> TraceSpec:
     """All inputs are rows of a batch."""
-    make: Callable[[dict[str, int]], tuple[torch.Tensor, ...]] = lambda sizes: tuple(  # noqa: E731
-        torch.randn(sizes["batch"], WIDTH) for _ in names
-    )
+
+    def make(sizes: Mapping[str, int]) -> tuple[torch.Tensor, ...]:
+        return tuple(torch.randn(sizes["batch"], WIDTH) for _ in names)
+
     return TraceSpec(
         model=model.eval(),
         entries={"forward": Entry(make)},

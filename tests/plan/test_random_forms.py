@@ -26,7 +26,7 @@ REFUSED = {
     "DFS302",
     "DFS306",
     "DFS308",
-    "DFS315",
+    "DFS318",
 }
 
 

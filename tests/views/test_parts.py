@@ -37,8 +37,8 @@ def part(
     return BoundPart(
         name=name,
         bodies=tuple(
-            Body(body, (), (), (), example=runs.index(number))
-            for number, body in enumerate(bodies)
+            Body(body, (), (), (), example=runs.index(index))
+            for index, body in enumerate(bodies)
         ),
         instances=tuple(Instance(index, (), (), (), (), ()) for index in runs),
         roles=(),
