@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dynaflow_dsl.bind import Binding, bind
+from dynaflow_dsl.bind import Binding, bind, inactive
 from dynaflow_dsl.diagnostics import Diagnostic, Result
 from dynaflow_dsl.graph.model import TracedModel
 from dynaflow_dsl.imports import file_reader, project_root
@@ -119,6 +119,7 @@ def check_schedules(
     plans: list[ProvedPlan] = []
     found: list[Diagnostic] = []
     for schedule in file.schedules:
+        found += inactive(schedule, model.device)
         for graph in model.graphs:
             bound = bind(schedule, graph)
             found += bound.diagnostics

@@ -1,6 +1,7 @@
 """Schedule and graph to binding: selectors, coverage, interfaces, row-wise check."""
 
 from dynaflow_dsl.bind.bind import bind
+from dynaflow_dsl.bind.capture import inactive
 from dynaflow_dsl.bind.model import (
     Binding,
     Body,
@@ -24,4 +25,5 @@ __all__ = [
     "Produced",
     "Role",
     "bind",
+    "inactive",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from dynaflow_dsl.bind.capture import check_captures, output_rows
 from dynaflow_dsl.bind.convexity import program_order
 from dynaflow_dsl.bind.dependence import Dependence, analyse
 from dynaflow_dsl.bind.faults import (
@@ -57,6 +58,7 @@ def bind(schedule: Schedule, graph: Graph) -> Result[Binding]:
     if schedule.split is not None:
         axes, refused = split_axes(schedule.split, graph, fragments, dependence)
         found += refused
+    found += check_captures(schedule, graph)
     if found:
         return Result(None, tuple(found))
     attached = frozenset(dependence.operations[n].name for n in ownership.attached)
@@ -82,6 +84,7 @@ def bind(schedule: Schedule, graph: Graph) -> Result[Binding]:
             after,
             axes,
             graph.outputs,
+            output_rows(schedule, graph),
         )
     )
 

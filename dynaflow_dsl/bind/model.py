@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from dynaflow_dsl.graph.model import Graph, Input, Operation
@@ -105,7 +105,8 @@ class Binding:
     `parts` are in program order. `before` and `after` have one instance and are None
     when they hold no operation. `axes` gives, for each value that is cut or merged, the
     axis along which it is. `results` are the graph's outputs: names of graph inputs, of
-    values of `before`, of `after`, or of the last iteration.
+    values of `before`, of `after`, or of the last iteration. `output_rows` holds the
+    captured dimensions in which a step may be padded, with the axis of each result.
     """
 
     schedule: Schedule
@@ -116,3 +117,4 @@ class Binding:
     after: BoundPart | None
     axes: Mapping[str, int]
     results: tuple[str, ...]
+    output_rows: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)

@@ -35,6 +35,7 @@ from dynaflow_dsl.resolve.model import MAIN
 EXECUTOR_NAMES = frozenset(
     {
         "attach",
+        "capture",
         "device",
         "dimensions",
         "entry",
@@ -46,13 +47,25 @@ EXECUTOR_NAMES = frozenset(
         "split",
         "step",
         "stream_names",
+        "stream_options",
         "streams",
         "written",
     }
 )
 
 MODULE_NAMES = frozenset(
-    {"Executor", "Part", "Split", "TensorSpec", "aten", "load", "loader", "torch"}
+    {
+        "Capture",
+        "Executor",
+        "Part",
+        "Split",
+        "StreamOptions",
+        "TensorSpec",
+        "aten",
+        "load",
+        "loader",
+        "torch",
+    }
 )
 
 

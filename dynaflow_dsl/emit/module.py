@@ -39,6 +39,11 @@ def emit(
     imports = ["Executor", "Part", "TensorSpec", "loader"]
     if any(p.plan.binding.schedule.split for p in plans):
         imports.insert(2, "Split")
+    schedules = [proved.plan.binding.schedule for proved in plans]
+    if any(schedule.captures for schedule in schedules):
+        imports.insert(0, "Capture")
+    if any("stream_options" in line for text in executors for line in text.attributes):
+        imports.insert(imports.index("TensorSpec"), "StreamOptions")
     digests = {
         p.plan.binding.graph.entry: graph_digest(p.plan.binding.graph) for p in plans
     }

@@ -42,6 +42,17 @@ def _schedule(schedule: model.Schedule) -> list[object]:
     if schedule.requirements:
         conditions = [_expression(each.condition) for each in schedule.requirements]
         more.append(["require", conditions])
+    options = [
+        [stream.name, stream.priority, stream.sms]
+        for stream in schedule.streams
+        if stream.priority != "normal" or stream.sms is not None
+    ]
+    if options:
+        more.append(["streams", options])
+    if schedule.captures:
+        sizes = [[each.dimension, each.sizes] for each in schedule.captures]
+        first = schedule.captures[0]
+        more.append(["capture", sizes, first.static, first.pieces])
     return [
         schedule.name,
         [stream.name for stream in schedule.streams],

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.resolve import model
+from dynaflow_dsl.resolve.capture import resolve_captures
 from dynaflow_dsl.resolve.findings import Names, given_twice, not_yet, unknown_name
 from dynaflow_dsl.resolve.groups import Groups, check_part
 from dynaflow_dsl.resolve.parameters import listed, resolve_parameters
@@ -17,8 +18,8 @@ from dynaflow_dsl.resolve.selectors import (
     resolve_selector,
 )
 from dynaflow_dsl.resolve.split import resolve_split
+from dynaflow_dsl.resolve.stream import resolve_stream
 from dynaflow_dsl.resolve.timeline import Timeline, check_complete
-from dynaflow_dsl.resolve.values import options_by_name
 from dynaflow_dsl.source import Span
 from dynaflow_dsl.syntax import model as syntax
 
@@ -31,6 +32,7 @@ class Statements:
     split: syntax.Split | None
     each: syntax.Each | None
     requirements: tuple[syntax.Require, ...]
+    captures: tuple[syntax.Capture, ...]
 
 
 class ScheduleResolver:
@@ -64,6 +66,7 @@ class ScheduleResolver:
         if statements.split is not None:
             split = resolve_split(statements.split, self.scope, self.found)
             self.names.declare("split index", statements.split.index)
+        captures = resolve_captures(statements.captures, self.scope, self.found)
         known_pieces = split is not None or statements.split is None
         each = None
         if statements.each is not None:
@@ -94,6 +97,7 @@ class ScheduleResolver:
                 model.Requirement(requirement.condition, requirement.span)
                 for requirement in statements.requirements
             ),
+            captures,
         )
 
     def _statements(self) -> Statements:
@@ -102,6 +106,7 @@ class ScheduleResolver:
         split: syntax.Split | None = None
         each: syntax.Each | None = None
         requirements: list[syntax.Require] = []
+        captures: list[syntax.Capture] = []
         for statement in self.tree.statements:
             span = statement.span
             match statement:
@@ -118,7 +123,7 @@ class ScheduleResolver:
                 case syntax.Require():
                     requirements.append(statement)
                 case syntax.Capture():
-                    self.found.append(not_yet("'capture'", span))
+                    captures.append(statement)
                 case syntax.Part():
                     self._refuse("a 'part' outside 'each'", span)
                 case syntax.Use():
@@ -127,7 +132,9 @@ class ScheduleResolver:
                     self._refuse("an 'order' outside 'each'", span)
                 case syntax.Stagger():
                     self._refuse("a 'stagger' outside 'each'", span)
-        return Statements(tuple(streams), split, each, tuple(requirements))
+        return Statements(
+            tuple(streams), split, each, tuple(requirements), tuple(captures)
+        )
 
     def _refuse(self, what: str, span: Span) -> None:
         self.incomplete = True
@@ -136,9 +143,7 @@ class ScheduleResolver:
     def _stream(self, stream: syntax.Stream) -> model.Stream:
         if not self.names.declare("stream", stream.name):
             self.used_streams.add(stream.name.text)
-        unsupported = ["priority", "sms"]
-        options_by_name(stream.options, "stream", [], unsupported, self.found)
-        return model.Stream(stream.name.text, stream.name.span)
+        return resolve_stream(stream, self.scope, self.found)
 
     # ---- each ------------------------------------------------------------------------
 

@@ -75,6 +75,7 @@ SHOWN_OTHERWISE = {
     "DFS113": "about a file",
     "DFS115": "about a model",
     "DFS116": "no fault",
+    "DFS314": "about a model",
     "DFS306": "needs `after`, which is not in this release",
 }
 
@@ -103,7 +104,7 @@ def findings(text: str, code: str = "") -> tuple[Diagnostic, ...]:
         target="package.module:function",
         arguments=(),
         model_class="Model",
-        device="cpu",
+        device="cuda",
         dtype="float32",
         captured_by="export",
         facts=(("layers", 4), ("model", "Model")),
