@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Severity
-from dynaflow_dsl.graph.model import Graph, Input
+from dynaflow_dsl.graph.model import Graph, Input, Size
 from dynaflow_dsl.graph.rowwise import Rows, check_rows
 from dynaflow_dsl.graph.rowwise.sizes import ONE
 from dynaflow_dsl.resolve.model import Capture, Schedule
@@ -62,7 +62,7 @@ def output_rows(
     found: dict[str, tuple[int | None, ...]] = {}
     everything = [operation.name for operation in graph.operations]
     for line in schedule.captures:
-        if not _only_scratch_is_written(line.dimension, graph):
+        if not _has_room(line.dimension, graph):
             continue
         check = check_rows(graph, line.dimension, everything)
         if check.refusals:
@@ -111,12 +111,20 @@ def by_address(graph: Graph) -> tuple[str, ...]:
     )
 
 
-def _only_scratch_is_written(dimension: str, graph: Graph) -> bool:
+def _has_room(dimension: str, graph: Graph) -> bool:
+    """Whether what is read and written in place has rows beyond those of a step.
+
+    They lie behind the step's own where the dimension is the first axis.
+    """
     written = _written_storages(graph)
+    rows = Size(1, (dimension,))
     return all(
         item.scratch
+        and item.value.type.shape[0] == rows
+        and not any(dimension in size.dimensions for size in item.value.type.shape[1:])
         for item in graph.inputs
-        if item.value.storage in written and _has(item, dimension)
+        if (item.kind == "persistent" or item.value.storage in written)
+        and _has(item, dimension)
     )
 
 

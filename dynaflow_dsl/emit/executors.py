@@ -42,6 +42,8 @@ EXECUTOR_NAMES = frozenset(
         "inputs",
         "parameters",
         "parts",
+        "release",
+        "report",
         "schedule",
         "sequential",
         "split",

@@ -62,6 +62,17 @@ class InputCheck:
         )
         self._accepted: tuple[tuple[torch.Size, torch.dtype], ...] = ()
         self._sizes: dict[str, int] = {}
+        self._remembered: frozenset[int] = frozenset()
+        self._last: list[Any] = []
+        self._labels = _labels(inputs)
+
+    def remember(self, names: Collection[str]) -> None:
+        """Keep the tensors of these arguments, and trust them when they come again."""
+        self._remembered = frozenset(
+            k
+            for k, label in enumerate(self._labels)
+            if label.partition("[")[0] in names
+        )
 
     def arrange(
         self, arguments: tuple[Any, ...], named: Mapping[str, Any]

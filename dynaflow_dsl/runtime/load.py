@@ -14,6 +14,7 @@ import torch
 from dynaflow_dsl.runtime.artifacts import cache_folder
 from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.executor import Call, Executor, Setup
+from dynaflow_dsl.runtime.graphs import GraphBackend, make_graphs
 from dynaflow_dsl.runtime.module_map import ModuleMap, read_map
 from dynaflow_dsl.runtime.notes import add_place
 from dynaflow_dsl.runtime.streams import MakeStreams, Streams, make_streams
@@ -35,6 +36,7 @@ def loader(*executors: type[Executor]) -> Callable[..., Any]:
         compile: bool = True,  # noqa: A002 - the name users expect
         cache: str | os.PathLike[str] | None = None,
         check: Literal["quick", "none"] = "quick",
+        capture: bool = True,
         streams: MakeStreams = make_streams,
     ) -> Any:
         """Bind the module to `model`: an executor, or one attribute per entry.
@@ -43,8 +45,9 @@ def loader(*executors: type[Executor]) -> Callable[..., Any]:
         `compile=False` runs the module's text as it stands. `cache` is the folder of
         compiled parts (else `DFSC_CACHE_DIR`, else the user's cache). `check="none"`
         leaves out comparing versions, source, configuration and plain attributes; the
-        model's tensors are always compared. `streams` makes the streams that steps run
-        on. Raises LoadError.
+        model's tensors are always compared. `capture=False` captures no step in a CUDA
+        graph, whatever the schedule says. `streams` makes the streams that steps run
+        on, which then have no options. Raises LoadError.
         """
         if check not in ("quick", "none"):
             raise ValueError(f'check is "quick" or "none", not {check!r}')
@@ -53,7 +56,12 @@ def loader(*executors: type[Executor]) -> Callable[..., Any]:
         module_map = read_map(Path(file))
         target = _device(device)
         # A device that has no streams is refused before its model is looked at.
-        made = [streams(target, executor.stream_names) for executor in executors]
+        made = [
+            make_streams(target, executor.stream_names, executor.stream_options)
+            if streams is make_streams
+            else streams(target, executor.stream_names)
+            for executor in executors
+        ]
         tensors = model_tensors(model)
         check_model(model, tensors, module_map, target, fingerprint=check == "quick")
         names = [executor.entry for executor in executors]
@@ -68,6 +76,9 @@ def loader(*executors: type[Executor]) -> Callable[..., Any]:
                 target,
                 own_streams,
                 cache_folder(cache) if compile else None,
+                make_graphs(target, own_streams)
+                if capture and executor.capture is not None
+                else None,
             )
             for executor, own_streams in zip(executors, made, strict=True)
         ]
@@ -114,6 +125,7 @@ def _load_one(
     device: torch.device,
     streams: Streams,
     folder: Path | None,
+    graphs: GraphBackend | None,
 ) -> Executor:
     parts = executor.parts()
     weights = {
@@ -148,5 +160,6 @@ def _load_one(
             device=device,
             explain=explain,
             always_sequential=os.environ.get("DFSC_SEQUENTIAL") == "1",
+            graphs=graphs,
         )
     )

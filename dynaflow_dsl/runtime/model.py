@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import accumulate, pairwise
 from math import floor
-from types import MappingProxyType
 from typing import Any
 
 
@@ -133,6 +132,6 @@ class Capture:
 
     sizes: Mapping[str, tuple[int, ...]]
     in_place: tuple[str, ...] = ()
-    padding: Mapping[str, tuple[int | None, ...]] = MappingProxyType({})
+    padding: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
     static: bool = False
     pieces: bool = False

@@ -1,0 +1,421 @@
+"""Which step replays which graph, and the memory that goes in and out of it."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import Any, TypeAlias
+
+import torch
+
+from dynaflow_dsl.runtime.graphs import GraphBackend
+from dynaflow_dsl.runtime.inputs import InputSpecs, dtype_of, factors
+from dynaflow_dsl.runtime.model import Capture, TensorSpec
+from dynaflow_dsl.runtime.recording import (
+    Observation,
+    Parts,
+    Recorded,
+    map_tensors,
+    observe,
+    record,
+    tensors_of,
+)
+from dynaflow_dsl.runtime.report import SizeReport, StepReport, described
+from dynaflow_dsl.runtime.streams import Streams
+
+Sizes: TypeAlias = tuple[int, ...]
+Step: TypeAlias = Callable[..., Any]
+
+_address = torch.Tensor.data_ptr
+_log = logging.getLogger("dynaflow_dsl.runtime")
+
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """A tensor that a replay leaves: memory of the graph's, or of an argument.
+
+    `own` outputs are copied for the caller, since the next replay writes over them.
+    """
+
+    tensor: torch.Tensor
+    own: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Replay:
+    """How steps of one size run as a graph.
+
+    `fills` are pairs of the graph's input tensors and the positions, among all
+    tensors of a step, of what is copied into them. `addresses` are those of the
+    arguments that are used in place. `one` says that a step returns one tensor.
+    """
+
+    items: tuple[Callable[[], None], ...]
+    fills: tuple[tuple[list[torch.Tensor], tuple[int, ...]], ...]
+    addresses: list[int]
+    outputs: tuple[_Output, ...]
+    one: bool
+    result: Any
+
+
+@dataclass(slots=True)
+class _Captured:
+    """A graph, what it keeps alive, and what is told of it."""
+
+    recorded: Recorded
+    statics: list[torch.Tensor]
+    kept: list[torch.Tensor]
+    outputs: tuple[_Output, ...]
+    report: SizeReport
+
+
+class Replays:
+    """The graphs of one executor.
+
+    A step of a captured size runs uncaptured once, is then recorded, and is replayed
+    from the next time on. What a step returns is the caller's own memory. Arguments
+    that are used in place must lie where they lay when the graph was made; a step with
+    others runs uncaptured, and a warning says so once.
+    """
+
+    def __init__(
+        self,
+        capture: Capture,
+        inputs: InputSpecs,
+        device: torch.device,
+        parts: Parts,
+        streams: Streams,
+        backend: GraphBackend,
+        explain: Callable[[BaseException], None],
+    ) -> None:
+        self._capture = capture
+        self._dimensions = tuple(capture.sizes)
+        self._device = device
+        self._parts = parts
+        self._streams = streams
+        self._backend = backend
+        self._explain = explain
+        self._specs: list[TensorSpec] = []
+        self._names: list[str] = []
+        self._in_place: list[int] = []
+        self._copied: list[int] = []
+        for name, spec in inputs.items():
+            listed = [spec] if isinstance(spec, TensorSpec) else list(spec)
+            for number, one in enumerate(listed):
+                kind = self._in_place if name in capture.in_place else self._copied
+                kind.append(len(self._specs))
+                plain = isinstance(spec, TensorSpec)
+                self._names.append(name if plain else f"{name}[{number}]")
+                self._specs.append(one)
+        self._combinations = list(product(*capture.sizes.values()))
+        self._buffers: dict[int, torch.Tensor] = {}
+        self._captured: dict[Sizes, _Captured] = {}
+        self._replays: dict[Sizes, _Replay] = {}
+        # Sizes that run uncaptured, and why.
+        self._refused: dict[Sizes, str] = {}
+        self._told_addresses = False
+
+    def release(self) -> None:
+        """Drop all graphs; the next step of each size makes its own again."""
+        self._captured.clear()
+        self._replays.clear()
+        self._refused.clear()
+        self._told_addresses = False
+
+    def __call__(
+        self, run: Step, arguments: tuple[Any, ...], sizes: Mapping[str, int]
+    ) -> Any:
+        """One step: `run(*arguments)`, or what a graph makes of the same."""
+        if self._backend.is_recording():
+            return run(*arguments)
+        key = tuple([sizes[name] for name in self._dimensions])
+        replay = self._replays.get(key)
+        if replay is None:
+            return self._first(key, run, arguments)
+        flat: list[Any] = []
+        for argument in arguments:
+            if type(argument) in (list, tuple):
+                flat.extend(argument)
+            else:
+                flat.append(argument)
+        if [_address(flat[k]) for k in self._in_place] != replay.addresses:
+            self._tell_addresses(flat, replay.addresses)
+            return run(*arguments)
+        self._backend.take_turn()
+        for targets, positions in replay.fills:
+            torch._foreach_copy_(targets, [flat[k] for k in positions])
+        for item in replay.items:
+            item()
+        if replay.one:
+            (output,) = replay.outputs
+            return output.tensor.clone() if output.own else output.tensor
+        made = iter(
+            [one.tensor.clone() if one.own else one.tensor for one in replay.outputs]
+        )
+        return map_tensors(lambda _: next(made), replay.result)
+
+    def report(self, name: str) -> StepReport:
+        """What has been captured so far, and what has not."""
+        captured = {key: one.report for key, one in self._captured.items()}
+        waiting = [
+            described(self._dimensions, key)
+            for key in self._combinations
+            if key not in captured and key not in self._refused
+        ]
+        refused = {
+            described(self._dimensions, key): reason
+            for key, reason in self._refused.items()
+            if key in self._combinations
+        }
+        return StepReport(
+            name=name,
+            sizes=tuple(captured[key] for key in sorted(captured)),
+            waiting=tuple(waiting),
+            refused=refused,
+            inputs=sum(buffer.nbytes for buffer in self._buffers.values()),
+        )
+
+    # ---- the first step of a size ----------------------------------------------------
+
+    def _first(self, key: Sizes, run: Step, arguments: tuple[Any, ...]) -> Any:
+        if key in self._refused:
+            return run(*arguments)
+        if key not in self._combinations:
+            return self._padded(key, run, arguments)
+        flat = list(tensors_of(arguments))
+        result, observed = observe(
+            self._parts, self._backend, lambda: run(*arguments)
+        )
+        self._make(key, run, arguments, flat, observed)
+        return result
+
+    def _make(
+        self,
+        key: Sizes,
+        run: Step,
+        arguments: tuple[Any, ...],
+        flat: list[torch.Tensor],
+        observed: Observation,
+    ) -> None:
+        """Record steps of a size, or note why they cannot be."""
+        where = described(self._dimensions, key)
+        if observed.blocking and not self._capture.pieces:
+            names = ", ".join(f"`{name}`" for name in observed.parts)
+            self._refuse(
+                key,
+                f"the host waits for the device in the part {names}, which no graph "
+                "can hold; `pieces = true` captures what lies between such parts",
+            )
+            return
+        free = self._backend.free_bytes()
+        _log.info(
+            "capturing %s of %d: about %s of %s that are free",
+            where,
+            len(self._combinations),
+            _megabytes(observed.peak),
+            _megabytes(free),
+        )
+        if observed.peak > free:
+            self._refuse(
+                key,
+                f"it would take about {_megabytes(observed.peak)}, and "
+                f"{_megabytes(free)} are free",
+            )
+            return
+        statics = self._statics(key, flat)
+        given = _arranged(arguments, statics)
+        before = self._backend.reserved_bytes()
+        try:
+            recorded = record(
+                self._parts,
+                self._backend,
+                self._streams,
+                lambda: run(*given),
+                observed,
+            )
+        except Exception as error:
+            self._explain(error)
+            notes = "".join(f"\n  {note}" for note in getattr(error, "__notes__", ()))
+            first = str(error).strip().partition("\n")[0]
+            self._refuse(key, f"{type(error).__name__}: {first}{notes}")
+            return
+        outputs = self._outputs(recorded.result, flat)
+        report = SizeReport(
+            sizes=where,
+            step=getattr(run, "__name__", "step"),
+            estimated=observed.peak,
+            taken=self._backend.reserved_bytes() - before,
+            outputs=sum(one.tensor.nbytes for one in outputs if one.own),
+            nodes=recorded.nodes,
+            graphs=recorded.graphs,
+            between=observed.parts,
+        )
+        kept = [flat[k] for k in self._in_place]
+        made = _Captured(recorded, statics, kept, outputs, report)
+        self._captured[key] = made
+        self._replays[key] = self._replay(made, key, key)
+
+    def _refuse(self, key: Sizes, reason: str) -> None:
+        self._refused[key] = reason
+        where = described(self._dimensions, key)
+        warnings.warn(
+            f"steps of {where} are not captured and run as they are: {reason}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+    def _statics(self, key: Sizes, flat: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The step's tensors, with the graph's own memory for those that are copied.
+
+        All sizes use one buffer for each tensor, as large as the largest size needs.
+        """
+        statics = list(flat)
+        for k in self._copied:
+            spec = self._specs[k]
+            if k not in self._buffers:
+                largest = {
+                    name: sizes[-1] for name, sizes in self._capture.sizes.items()
+                }
+                shape = _shape(spec, largest)
+                self._buffers[k] = torch.zeros(
+                    prod(shape), dtype=dtype_of(spec.dtype), device=self._device
+                )
+            shape = _shape(spec, dict(zip(self._dimensions, key, strict=True)))
+            statics[k] = self._buffers[k][: prod(shape)].view(shape)
+            statics[k].copy_(flat[k])
+        return statics
+
+    def _outputs(
+        self, result: Any, flat: Sequence[torch.Tensor]
+    ) -> tuple[_Output, ...]:
+        """What the step returned: in its own memory, or in that of an argument."""
+        storages = {flat[k].untyped_storage().data_ptr() for k in self._in_place}
+        return tuple(
+            _Output(tensor, own=False)
+            if tensor.untyped_storage().data_ptr() in storages
+            else _Output(self._backend.without_owner(tensor), own=True)
+            for tensor in tensors_of(result)
+        )
+
+    def _replay(self, made: _Captured, key: Sizes, target: Sizes) -> _Replay:
+        """How steps of `key` run as the graph of `target`, in its first rows."""
+        fills: dict[torch.dtype, tuple[list[torch.Tensor], list[int]]] = {}
+        sizes = dict(zip(self._dimensions, key, strict=True))
+        for k in self._copied:
+            static = made.statics[k]
+            for axis, size in enumerate(_shape(self._specs[k], sizes)):
+                static = static.narrow(axis, 0, size)
+            tensors, positions = fills.setdefault(static.dtype, ([], []))
+            tensors.append(static)
+            positions.append(k)
+        outputs = list(made.outputs)
+        for name, size, captured in zip(self._dimensions, key, target, strict=True):
+            if size == captured:
+                continue
+            axes = self._capture.padding[name]
+            for place, axis in enumerate(axes):
+                if axis is not None:
+                    one = outputs[place]
+                    # An output may have several rows for each row of the step.
+                    length = one.tensor.shape[axis] * size // captured
+                    outputs[place] = _Output(
+                        one.tensor.narrow(axis, 0, length), one.own
+                    )
+        result = made.recorded.result
+        # The result's tensors would keep the pool's memory; only its form is needed.
+        form = map_tensors(lambda _: _PLACE, result)
+        return _Replay(
+            made.recorded.items,
+            tuple((tensors, tuple(places)) for tensors, places in fills.values()),
+            [_address(one) for one in made.kept],
+            tuple(outputs),
+            isinstance(result, torch.Tensor),
+            form,
+        )
+
+    # ---- steps between captured sizes ------------------------------------------------
+
+    def _padded(self, key: Sizes, run: Step, arguments: tuple[Any, ...]) -> Any:
+        """Run a step as the next captured size where nothing can tell, else as it is.
+
+        That size must have been captured with the same memory: then its rows are known
+        to be there.
+        """
+        target = self._next(key)
+        if target is None:
+            self._refused[key] = "no captured size can stand for it"
+            return run(*arguments)
+        made = self._captured.get(target)
+        if made is None:
+            return run(*arguments)
+        flat = list(tensors_of(arguments))
+        if [_address(flat[k]) for k in self._in_place] != [
+            _address(one) for one in made.kept
+        ]:
+            return run(*arguments)
+        self._replays[key] = self._replay(made, key, target)
+        return self(run, arguments, dict(zip(self._dimensions, key, strict=True)))
+
+    def _next(self, key: Sizes) -> Sizes | None:
+        padding = self._capture.padding
+        fitting = [
+            captured
+            for captured in self._combinations
+            if captured not in self._refused
+            and all(
+                size == wanted or (size > wanted and name in padding)
+                for name, size, wanted in zip(
+                    self._dimensions, captured, key, strict=True
+                )
+            )
+        ]
+        return min(fitting, key=prod, default=None)
+
+    def _tell_addresses(self, flat: Sequence[torch.Tensor], known: list[int]) -> None:
+        if self._told_addresses:
+            return
+        self._told_addresses = True
+        moved = next(
+            self._names[k]
+            for k, address in zip(self._in_place, known, strict=True)
+            if _address(flat[k]) != address
+        )
+        warnings.warn(
+            f"the input `{moved}` lies elsewhere than when its step was captured, so "
+            "the step runs uncaptured: give the same tensors in every step, or call "
+            "`release()` to capture anew with these",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+_PLACE = torch.empty(0, device="meta")
+
+
+def _shape(spec: TensorSpec, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    shape = []
+    for size in spec.shape:
+        factor, names = factors(size)
+        shape.append(factor * prod(sizes[name] for name in names))
+    return tuple(shape)
+
+
+def _arranged(
+    arguments: Sequence[Any], flat: Sequence[torch.Tensor]
+) -> tuple[Any, ...]:
+    """The tensors of `flat` in lists where `arguments` have lists."""
+    rest = iter(flat)
+    return tuple(
+        [next(rest) for _ in argument]
+        if isinstance(argument, list | tuple)
+        else next(rest)
+        for argument in arguments
+    )
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.1f} MB"
