@@ -178,7 +178,7 @@ def _unknown(line: Capture, graph: Graph) -> Diagnostic:
 def _without_effect(what: str, label: Label, device: str) -> Diagnostic:
     return Diagnostic(
         "DFS704",
-        f"{what} has no effect on the device '{device}', which has no streams",
+        f"{what} without effect on the device '{device}', which has no streams",
         label,
         severity=Severity.INFO,
     )

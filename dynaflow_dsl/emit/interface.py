@@ -171,8 +171,8 @@ def _keyed(key: str, value: Expression) -> Expression:
     match value:
         case str():
             return f"{key}{value}"
-        case Bracket(_, opening, items):
-            return Bracket(key, opening, items)
+        case Bracket(head, opening, items):
+            return Bracket(f"{key}{head}", opening, items)
 
 
 def _input_row(key: str, specs: Sequence[Bracket], count: int | None) -> list[str]:

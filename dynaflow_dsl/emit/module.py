@@ -9,7 +9,7 @@ from functools import cache
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from dynaflow_dsl.emit.executors import ModuleWriter
-from dynaflow_dsl.emit.layout import docstring
+from dynaflow_dsl.emit.layout import WIDTH, docstring
 from dynaflow_dsl.emit.line_map import operation_lines, plan_lines, unmark, write_map
 from dynaflow_dsl.emit.model import Module
 from dynaflow_dsl.graph.digest import graph_digest
@@ -59,7 +59,7 @@ def emit(
         source=source,
         header=header,
         docstring="\n".join(docstring([_about(plans, source)], 0)),
-        imports=", ".join(imports),
+        imports=_import_list(imports),
         executors=executors,
         executor_names=", ".join(executor.name for executor in executors),
         functions=[function.lines for function in writer.functions],
@@ -84,6 +84,14 @@ def emit(
         format_number=MODULE_FORMAT,
     )
     return Module(name, text, map_text)
+
+
+def _import_list(names: Sequence[str]) -> str:
+    """What stands behind `import`, over several lines where one is too long."""
+    text = ", ".join(names)
+    if len(f"from dynaflow_dsl.runtime import {text}") <= WIDTH:
+        return text
+    return "(\n" + "".join(f"    {name},\n" for name in names) + ")"
 
 
 @cache
