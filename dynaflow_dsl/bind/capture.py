@@ -84,7 +84,9 @@ def inactive(schedule: Schedule, device: str) -> Iterator[Diagnostic]:
     if kind in STREAM_DEVICES:
         return
     for line in schedule.captures[:1]:
-        yield _without_effect("'capture'", Label(line.span, "steps run uncaptured"), kind)
+        yield _without_effect(
+            "'capture'", Label(line.span, "steps run uncaptured"), kind
+        )
     for stream in schedule.streams:
         options = [] if stream.priority == "normal" else ["'priority'"]
         options += [] if stream.sms is None else ["'sms'"]

@@ -116,7 +116,9 @@ def _capture(binding: Binding) -> Bracket:
             for name, axes in binding.output_rows.items()
         ]
         arguments.append(Bracket("padding=", "{", tuple(rows)))
-    arguments += [f"{name}=True" for name in ("static", "pieces") if getattr(captures[0], name)]
+    arguments += [
+        f"{name}=True" for name in ("static", "pieces") if getattr(captures[0], name)
+    ]
     return call("Capture", arguments)
 
 

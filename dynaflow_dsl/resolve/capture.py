@@ -46,7 +46,9 @@ def resolve_captures(
         by_dimension[name] = model.Capture(name, sizes, line.dimension.span, line.span)
     static, pieces = (options.get(name, (False,))[0] for name in ("static", "pieces"))
     return tuple(
-        model.Capture(each.dimension, each.sizes, each.name_span, each.span, static, pieces)
+        model.Capture(
+            each.dimension, each.sizes, each.name_span, each.span, static, pieces
+        )
         for each in by_dimension.values()
     )
 

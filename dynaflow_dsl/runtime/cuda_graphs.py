@@ -23,7 +23,7 @@ _SYNCHRONIZING = "called a synchronizing CUDA operation"
 
 # The stream that last replayed a graph, by device. Graphs share the workspaces of
 # libraries, which belong to streams, so no two may run at once.
-_last_stream: dict[int, torch.cuda.Stream] = {}
+_last_stream: dict[int, tuple[int | None, torch.cuda.Stream | None]] = {}
 
 
 class CudaGraphs:
@@ -111,22 +111,36 @@ class CudaGraphs:
         torch.cuda.set_stream(self._stream)
         for side in self._sides:
             self._stream.wait_event(side.record_event())
+        with warnings.catch_warnings():
+            # What lies between two parts that run by themselves may be nothing.
+            warnings.filterwarnings("ignore", ".*CUDA Graph is empty.*")
+            self._graph.capture_end()
         graph, self._graph = self._graph, None
-        graph.capture_end()
         nodes = _count_nodes(graph.raw_cuda_graph())
         graph.instantiate()
         return Graph(graph.replay, nodes)
 
     def _abandon(self) -> None:
-        """End a capture in which something failed; the driver says so once more."""
+        """End a capture in which something failed, and mend what that leaves behind.
+
+        PyTorch ends a failed capture with an exception before it has told its random
+        generators and its allocator; the next capture that succeeds tells the former.
+        """
         assert self._stream is not None
         graph, self._graph = self._graph, None
+        assert graph is not None
         torch.cuda.set_stream(self._stream)
         try:
-            graph.capture_end()  # type: ignore[union-attr]
+            graph.capture_end()
         except RuntimeError:
-            # The failure that led here is on its way to the caller.
+            torch._C._cuda_endAllocateToPool(self._index, self._pool)
+        else:
             return
+        mended = torch.cuda.CUDAGraph()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it is empty, which PyTorch warns of
+            mended.capture_begin(capture_error_mode="thread_local")
+            mended.capture_end()
 
     def without_owner(self, tensor: torch.Tensor) -> torch.Tensor:
         """An alias that leaves the memory to the pool."""
@@ -144,18 +158,25 @@ class CudaGraphs:
         kept = torch.cuda.memory_reserved(self._device)
         return int(free + kept - torch.cuda.memory_allocated(self._device))
 
-    def reserved_bytes(self) -> int:
-        """What PyTorch has taken from the device."""
-        return int(torch.cuda.memory_reserved(self._device))
+    def pool_bytes(self) -> int:
+        """What the allocator holds for the pool, by its own account."""
+        return sum(
+            segment["total_size"]
+            for segment in torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
+            if segment["device"] == self._index
+            and tuple(segment["segment_pool_id"]) == tuple(self._pool)
+        )
 
     def take_turn(self) -> None:
         """Let the current stream wait for the one that replayed last, if another."""
-        current = torch.cuda.current_stream(self._device)
-        last = _last_stream.get(self._index)
-        if last != current:
+        # The number alone: making an object of the stream takes microseconds.
+        number = torch._C._cuda_getCurrentRawStream(self._index)
+        last_number, last = _last_stream.get(self._index, (None, None))
+        if last_number != number:
+            current = torch.cuda.current_stream(self._device)
             if last is not None:
                 current.wait_stream(last)
-            _last_stream[self._index] = current
+            _last_stream[self._index] = number, current
 
 
 @cache

@@ -121,7 +121,7 @@ def _partition_stream(index: int, name: str, sms: int) -> torch.cuda.Stream:
         )
     with torch.cuda.device(index):
         try:
-            context = GreenContext.create(num_sms=sms, device_id=index)
+            context: Any = GreenContext.create(num_sms=sms, device_id=index)
             # The stream lives as long as its context, which is kept for good.
             _contexts.append(context)
             context.set_context()

@@ -86,7 +86,6 @@ class Executor:
         attach(self, setup.calls)
         self._replays: Replays | None = None
         if self.capture is not None and setup.graphs is not None:
-            self._check.remember(self.capture.in_place)
             self._replays = Replays(
                 self.capture,
                 self.inputs,
@@ -103,6 +102,14 @@ class Executor:
         Runs `step`, or `sequential` where a piece of the split would be empty. Raises
         InputError (DFS802) for inputs that the module was not made for.
         """
+        replays = self._replays
+        if replays is not None and not named:
+            replay = replays.find(arguments)
+            if replay is not None:
+                if torch.is_grad_enabled():
+                    with torch.no_grad():
+                        return replays.run(replay, arguments)
+                return replays.run(replay, arguments)
         if named or len(arguments) != self._count:
             arguments = self._check.arrange(arguments, named)
         sizes = self._check(arguments)
@@ -113,16 +120,11 @@ class Executor:
             run = self.sequential
         else:
             run = self.step
-        replays = self._replays
         try:
-            if torch.is_grad_enabled():
-                with torch.no_grad():
-                    if replays is not None:
-                        return replays(run, arguments, sizes)
-                    return run(*arguments)
-            if replays is not None:
-                return replays(run, arguments, sizes)
-            return run(*arguments)
+            with torch.no_grad():
+                if replays is not None:
+                    return replays(run, arguments, sizes)
+                return run(*arguments)
         except Exception as error:
             self._explain(error)
             raise

@@ -84,8 +84,8 @@ class GraphBackend(Protocol):
     def free_bytes(self) -> int:
         """Memory that can still be taken."""
 
-    def reserved_bytes(self) -> int:
-        """Memory that has been taken from the device, used or not."""
+    def pool_bytes(self) -> int:
+        """Memory that all graphs together keep."""
 
     def take_turn(self) -> None:
         """Let what is replayed next run after all that was replayed before."""

@@ -44,13 +44,9 @@ _MOST_ACCEPTED = 256
 
 @dataclass(slots=True)
 class _Accepted:
-    """Shapes that were found to be right together, and the sizes they stand for.
-
-    `remembered` holds tensors of the last step, None where they are not kept.
-    """
+    """Shapes that were found to be right together, and the sizes they stand for."""
 
     expected: tuple[tuple[torch.Size, torch.dtype], ...]
-    remembered: list[Any]
     overlaps: OverlapCheck | None
     sizes: dict[str, int]
 
@@ -81,18 +77,6 @@ class InputCheck:
         self._labels = _labels(inputs)
         # By the shape of the first tensor, which differs where sizes do.
         self._accepted: dict[torch.Size, _Accepted] = {}
-        self._remembered: tuple[int, ...] = ()
-
-    def remember(self, names: Collection[str]) -> None:
-        """Keep the tensors of these arguments, and trust them when they come again.
-
-        A caller that has a cache gives the same tensors in every step.
-        """
-        self._remembered = tuple(
-            k
-            for k, label in enumerate(self._labels)
-            if label.partition("[")[0] in names
-        )
 
     def arrange(
         self, arguments: tuple[Any, ...], named: Mapping[str, Any]
@@ -128,11 +112,7 @@ class InputCheck:
         try:
             accepted = self._accepted.get(flat[0].shape) if flat else None
             if accepted is not None and len(flat) == len(accepted.expected):
-                for tensor, (shape, dtype), known in zip(
-                    flat, accepted.expected, accepted.remembered, strict=True
-                ):
-                    if tensor is known:
-                        continue
+                for tensor, (shape, dtype) in zip(flat, accepted.expected, strict=True):
                     if (
                         tensor.shape != shape
                         or tensor.dtype is not dtype
@@ -143,8 +123,6 @@ class InputCheck:
                 else:
                     if accepted.overlaps is not None:
                         accepted.overlaps(flat)
-                    for k in self._remembered:
-                        accepted.remembered[k] = flat[k]
                     return accepted.sizes
         except AttributeError:  # not a tensor: the full check says so
             pass
@@ -190,10 +168,8 @@ class InputCheck:
         if flat:
             if len(self._accepted) >= _MOST_ACCEPTED:
                 self._accepted.clear()
-            remembered: list[Any] = [None] * len(flat)
-            self._accepted[flat[0].shape] = _Accepted(
-                tuple(accepted), remembered, overlaps, sizes
-            )
+            found = _Accepted(tuple(accepted), overlaps, sizes)
+            self._accepted[flat[0].shape] = found
         return sizes
 
     def _check_tensor(

@@ -71,7 +71,9 @@ class Parts:
     ) -> Iterator[None]:
         """Call `around(key, call, arguments)` instead of parts."""
         executor = self._executor
-        before: dict[str, Call] = {name: getattr(executor, name) for name in self._names}
+        before: dict[str, Call] = {
+            name: getattr(executor, name) for name in self._names
+        }
         counts: dict[tuple[str, int], int] = {}
 
         def led(name: str, call: Call) -> Call:

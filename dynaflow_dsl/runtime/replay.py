@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
+from operator import is_
 from typing import Any, TypeAlias
 
 import torch
@@ -30,6 +31,9 @@ from dynaflow_dsl.runtime.streams import Streams
 Sizes: TypeAlias = tuple[int, ...]
 Step: TypeAlias = Callable[..., Any]
 
+# An argument of a step, and for a list which of its tensors.
+Place: TypeAlias = tuple[int, int | None]
+
 _address = torch.Tensor.data_ptr
 _log = logging.getLogger("dynaflow_dsl.runtime")
 
@@ -49,17 +53,35 @@ class _Output:
 class _Replay:
     """How steps of one size run as a graph.
 
-    `fills` are pairs of the graph's input tensors and the positions, among all
-    tensors of a step, of what is copied into them. `addresses` are those of the
-    arguments that are used in place. `one` says that a step returns one tensor.
+    `singles` and `fills` are the graph's input tensors with the places of what is
+    copied into them: an argument, or a tensor in a list. `fills` holds several tensors
+    of one dtype, which are copied at once. `addresses` are those of the arguments that
+    are used in place. `one` says that a step returns one tensor.
     """
 
     items: tuple[Callable[[], None], ...]
-    fills: tuple[tuple[list[torch.Tensor], tuple[int, ...]], ...]
+    singles: tuple[tuple[torch.Tensor, Place], ...]
+    fills: tuple[tuple[list[torch.Tensor], tuple[Place, ...]], ...]
     addresses: list[int]
     outputs: tuple[_Output, ...]
     one: bool
     result: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A step as it came last, by which `find` knows it again.
+
+    `plain` and `lists` are the arguments that are used in place, by position;
+    `in_place` holds all their tensors. `copied` are the others.
+    """
+
+    count: int
+    replay: _Replay
+    plain: tuple[tuple[int, torch.Tensor], ...]
+    lists: tuple[tuple[int, tuple[torch.Tensor, ...]], ...]
+    copied: tuple[tuple[int, torch.Size, torch.dtype], ...]
+    in_place: tuple[torch.Tensor, ...]
 
 
 @dataclass(slots=True)
@@ -103,18 +125,25 @@ class Replays:
         self._names: list[str] = []
         self._in_place: list[int] = []
         self._copied: list[int] = []
-        for name, spec in inputs.items():
+        self._places: list[Place] = []
+        self._arguments = tuple(inputs)
+        plain = [isinstance(spec, TensorSpec) for spec in inputs.values()]
+        self._first_tensor = plain.index(True) if True in plain else None
+        for position, (name, spec) in enumerate(inputs.items()):
             listed = [spec] if isinstance(spec, TensorSpec) else list(spec)
             for number, one in enumerate(listed):
                 kind = self._in_place if name in capture.in_place else self._copied
                 kind.append(len(self._specs))
-                plain = isinstance(spec, TensorSpec)
-                self._names.append(name if plain else f"{name}[{number}]")
+                single = isinstance(spec, TensorSpec)
+                self._names.append(name if single else f"{name}[{number}]")
+                self._places.append((position, None if single else number))
                 self._specs.append(one)
         self._combinations = list(product(*capture.sizes.values()))
         self._buffers: dict[int, torch.Tensor] = {}
         self._captured: dict[Sizes, _Captured] = {}
         self._replays: dict[Sizes, _Replay] = {}
+        # By the shape of the first tensor that is no list.
+        self._known: dict[torch.Size, _Known] = {}
         # Sizes that run uncaptured, and why.
         self._refused: dict[Sizes, str] = {}
         self._told_addresses = False
@@ -123,8 +152,71 @@ class Replays:
         """Drop all graphs; the next step of each size makes its own again."""
         self._captured.clear()
         self._replays.clear()
+        self._known.clear()
         self._refused.clear()
         self._told_addresses = False
+
+    def find(self, arguments: tuple[Any, ...]) -> _Replay | None:
+        """The graph of a step that comes again, None where that takes a closer look.
+
+        Tensors that are used in place are the very ones of the step before, at the same
+        addresses; the others are like those of the step before.
+        """
+        first = self._first_tensor
+        if first is None or len(arguments) <= first:
+            return None
+        given = arguments[first]
+        if type(given) is not torch.Tensor:
+            return None
+        known = self._known.get(given.shape)
+        if known is None or len(arguments) != known.count:
+            return None
+        for position, tensor in known.plain:
+            if arguments[position] is not tensor:
+                return None
+        for position, tensors in known.lists:
+            given = arguments[position]
+            if type(given) not in (list, tuple) or len(given) != len(tensors):
+                return None
+            if not all(map(is_, given, tensors)):
+                return None
+        for position, shape, dtype in known.copied:
+            tensor = arguments[position]
+            if (
+                type(tensor) is not torch.Tensor
+                or tensor.shape != shape
+                or tensor.dtype is not dtype
+                or tensor.device != self._device
+                or not tensor.is_contiguous()
+            ):
+                return None
+        if list(map(_address, known.in_place)) != known.replay.addresses:
+            return None
+        return None if self._backend.is_recording() else known.replay
+
+    def run(self, replay: _Replay, arguments: tuple[Any, ...]) -> Any:
+        """Run a step as its graph; gradients must be off."""
+        self._backend.take_turn()
+        for target, (position, index) in replay.singles:
+            given = arguments[position]
+            target.copy_(given if index is None else given[index])
+        for targets, places in replay.fills:
+            torch._foreach_copy_(
+                targets,
+                [
+                    arguments[position] if index is None else arguments[position][index]
+                    for position, index in places
+                ],
+            )
+        for item in replay.items:
+            item()
+        if replay.one:
+            (output,) = replay.outputs
+            return output.tensor.clone() if output.own else output.tensor
+        made = iter(
+            [one.tensor.clone() if one.own else one.tensor for one in replay.outputs]
+        )
+        return map_tensors(lambda _: next(made), replay.result)
 
     def __call__(
         self, run: Step, arguments: tuple[Any, ...], sizes: Mapping[str, int]
@@ -136,27 +228,40 @@ class Replays:
         replay = self._replays.get(key)
         if replay is None:
             return self._first(key, run, arguments)
-        flat: list[Any] = []
-        for argument in arguments:
-            if type(argument) in (list, tuple):
-                flat.extend(argument)
-            else:
-                flat.append(argument)
+        flat = list(tensors_of(arguments))
         if [_address(flat[k]) for k in self._in_place] != replay.addresses:
             self._tell_addresses(flat, replay.addresses)
             return run(*arguments)
-        self._backend.take_turn()
-        for targets, positions in replay.fills:
-            torch._foreach_copy_(targets, [flat[k] for k in positions])
-        for item in replay.items:
-            item()
-        if replay.one:
-            (output,) = replay.outputs
-            return output.tensor.clone() if output.own else output.tensor
-        made = iter(
-            [one.tensor.clone() if one.own else one.tensor for one in replay.outputs]
+        self._know(replay, arguments)
+        return self.run(replay, arguments)
+
+    def _know(self, replay: _Replay, arguments: tuple[Any, ...]) -> None:
+        """Remember a step, so that `find` knows it when it comes again."""
+        if self._first_tensor is None:
+            return
+        names = self._arguments
+        kept = [
+            (place, arguments[place])
+            for place, name in enumerate(names)
+            if name in self._capture.in_place
+        ]
+        others = [
+            (place, arguments[place])
+            for place, name in enumerate(names)
+            if name not in self._capture.in_place
+        ]
+        if not all(isinstance(given, torch.Tensor) for _, given in others):
+            return
+        self._known[arguments[self._first_tensor].shape] = _Known(
+            count=len(names),
+            replay=replay,
+            plain=tuple((k, one) for k, one in kept if isinstance(one, torch.Tensor)),
+            lists=tuple(
+                (k, tuple(one)) for k, one in kept if not isinstance(one, torch.Tensor)
+            ),
+            copied=tuple((k, one.shape, one.dtype) for k, one in others),
+            in_place=tuple(tensors_of([given for _, given in kept])),
         )
-        return map_tensors(lambda _: next(made), replay.result)
 
     def report(self, name: str) -> StepReport:
         """What has been captured so far, and what has not."""
@@ -187,9 +292,7 @@ class Replays:
         if key not in self._combinations:
             return self._padded(key, run, arguments)
         flat = list(tensors_of(arguments))
-        result, observed = observe(
-            self._parts, self._backend, lambda: run(*arguments)
-        )
+        result, observed = observe(self._parts, self._backend, lambda: run(*arguments))
         self._make(key, run, arguments, flat, observed)
         return result
 
@@ -228,7 +331,7 @@ class Replays:
             return
         statics = self._statics(key, flat)
         given = _arranged(arguments, statics)
-        before = self._backend.reserved_bytes()
+        before = self._backend.pool_bytes()
         try:
             recorded = record(
                 self._parts,
@@ -248,7 +351,7 @@ class Replays:
             sizes=where,
             step=getattr(run, "__name__", "step"),
             estimated=observed.peak,
-            taken=self._backend.reserved_bytes() - before,
+            taken=self._backend.pool_bytes() - before,
             outputs=sum(one.tensor.nbytes for one in outputs if one.own),
             nodes=recorded.nodes,
             graphs=recorded.graphs,
@@ -303,34 +406,35 @@ class Replays:
 
     def _replay(self, made: _Captured, key: Sizes, target: Sizes) -> _Replay:
         """How steps of `key` run as the graph of `target`, in its first rows."""
-        fills: dict[torch.dtype, tuple[list[torch.Tensor], list[int]]] = {}
+        fills: dict[torch.dtype, list[tuple[torch.Tensor, Place]]] = {}
         sizes = dict(zip(self._dimensions, key, strict=True))
         for k in self._copied:
             static = made.statics[k]
-            for axis, size in enumerate(_shape(self._specs[k], sizes)):
-                static = static.narrow(axis, 0, size)
-            tensors, positions = fills.setdefault(static.dtype, ([], []))
-            tensors.append(static)
-            positions.append(k)
+            for axis, length in enumerate(_shape(self._specs[k], sizes)):
+                static = static.narrow(axis, 0, length)
+            fills.setdefault(static.dtype, []).append((static, self._places[k]))
         outputs = list(made.outputs)
-        for name, size, captured in zip(self._dimensions, key, target, strict=True):
-            if size == captured:
+        for name, wanted, captured in zip(self._dimensions, key, target, strict=True):
+            if wanted == captured:
                 continue
             axes = self._capture.padding[name]
             for place, axis in enumerate(axes):
                 if axis is not None:
                     one = outputs[place]
                     # An output may have several rows for each row of the step.
-                    length = one.tensor.shape[axis] * size // captured
-                    outputs[place] = _Output(
-                        one.tensor.narrow(axis, 0, length), one.own
-                    )
+                    rows = one.tensor.shape[axis] * wanted // captured
+                    outputs[place] = _Output(one.tensor.narrow(axis, 0, rows), one.own)
         result = made.recorded.result
         # The result's tensors would keep the pool's memory; only its form is needed.
         form = map_tensors(lambda _: _PLACE, result)
         return _Replay(
             made.recorded.items,
-            tuple((tensors, tuple(places)) for tensors, places in fills.values()),
+            tuple(pairs[0] for pairs in fills.values() if len(pairs) == 1),
+            tuple(
+                ([one for one, _ in pairs], tuple(place for _, place in pairs))
+                for pairs in fills.values()
+                if len(pairs) > 1
+            ),
             [_address(one) for one in made.kept],
             tuple(outputs),
             isinstance(result, torch.Tensor),

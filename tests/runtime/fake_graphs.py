@@ -133,7 +133,7 @@ class FakeGraphs:
     def free_bytes(self) -> int:
         return self.free
 
-    def reserved_bytes(self) -> int:
+    def pool_bytes(self) -> int:
         return 0
 
     def take_turn(self) -> None:
