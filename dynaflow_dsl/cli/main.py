@@ -31,7 +31,7 @@ from dynaflow_dsl.cli.report import (
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 from dynaflow_dsl.resources import PACKAGE
 
-COMMANDS = ("compile", "check", "fmt", "show", "trace", "verify", "explain")
+COMMANDS = ("compile", "check", "fmt", "show", "trace", "verify", "bench", "explain")
 
 
 class _Commands(click.Group):

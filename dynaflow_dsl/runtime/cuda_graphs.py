@@ -7,7 +7,7 @@ import gc
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
@@ -34,7 +34,8 @@ class CudaGraphs:
         self._device = device
         self._index: int = device.index
         self._sides = [stream.stream for stream in streams.sides]
-        self._pool: Any = torch.cuda.graph_pool_handle()
+        # Graphs share the last; a failed capture leaves its pool unusable for others.
+        self._pools: list[Any] = [torch.cuda.graph_pool_handle()]
         # Made when something is first recorded.
         self._stream: torch.cuda.Stream | None = None
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -97,7 +98,9 @@ class CudaGraphs:
         assert self._stream is not None
         torch.cuda.set_stream(self._stream)
         self._graph = torch.cuda.CUDAGraph(keep_graph=True)
-        self._graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+        self._graph.capture_begin(
+            pool=self._pools[-1], capture_error_mode="thread_local"
+        )
         start = self._stream.record_event()
         for side in self._sides:
             side.wait_event(start)
@@ -133,9 +136,9 @@ class CudaGraphs:
         try:
             graph.capture_end()
         except RuntimeError:
-            torch._C._cuda_endAllocateToPool(self._index, self._pool)
-        else:
-            return
+            with suppress(RuntimeError):
+                torch._C._cuda_endAllocateToPool(self._index, self._pools[-1])
+        self._pools.append(torch.cuda.graph_pool_handle())
         mended = torch.cuda.CUDAGraph()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it is empty, which PyTorch warns of
@@ -159,12 +162,13 @@ class CudaGraphs:
         return int(free + kept - torch.cuda.memory_allocated(self._device))
 
     def pool_bytes(self) -> int:
-        """What the allocator holds for the pool, by its own account."""
+        """What the allocator holds for the pools, by its own account."""
+        pools = {tuple(pool) for pool in self._pools}
         return sum(
             segment["total_size"]
             for segment in torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
             if segment["device"] == self._index
-            and tuple(segment["segment_pool_id"]) == tuple(self._pool)
+            and tuple(segment["segment_pool_id"]) in pools
         )
 
     def take_turn(self) -> None:

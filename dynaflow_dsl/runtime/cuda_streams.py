@@ -107,34 +107,35 @@ def _partition_stream(index: int, name: str, sms: int) -> torch.cuda.Stream:
             f"the stream `{name}` asks for {sms} multiprocessors, and the device has "
             f"{most}: give it fewer.",
         )
+    context = _green_context(index, name, sms)
+    # The stream lives as long as its context, which is kept for good.
+    _contexts.append(context)
+    stream: torch.cuda.Stream = context.Stream()
+    return stream
+
+
+def _green_context(index: int, name: str, sms: int) -> Any:
+    asked = f"the stream `{name}` asks for {sms} multiprocessors (`sms`), and"
     try:
         from torch.cuda.green_contexts import SUPPORTED, GreenContext
     except ImportError:
         supported = False
     else:
-        supported = SUPPORTED
+        supported = SUPPORTED and hasattr(GreenContext, "Stream")
     if not supported:
         raise LoadError(
             "DFS806",
-            f"the stream `{name}` asks for {sms} multiprocessors (`sms`), and this "
-            f"PyTorch ({torch.__version__}) has no green contexts: leave `sms` out.",
+            f"{asked} this PyTorch ({torch.__version__}) has no green contexts with "
+            "streams: leave `sms` out.",
         )
     with torch.cuda.device(index):
+        # Partitions are made of the primary context, which is there after first use.
+        torch.cuda.synchronize()
         try:
-            context: Any = GreenContext.create(num_sms=sms, device_id=index)
-            # The stream lives as long as its context, which is kept for good.
-            _contexts.append(context)
-            context.set_context()
-            try:
-                return torch.cuda.current_stream(index)
-            finally:
-                context.pop_context()
+            return GreenContext.create(num_sms=sms, device_id=index)
         except RuntimeError as error:
-            raise LoadError(
-                "DFS806",
-                f"the stream `{name}` asks for {sms} multiprocessors (`sms`), and the "
-                f"device refuses: {error}.",
-            ) from error
+            first = str(error).partition("\n")[0]
+            raise LoadError("DFS806", f"{asked} the device refuses: {first}") from error
 
 
 _contexts: list[Any] = []

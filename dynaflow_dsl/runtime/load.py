@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from dynaflow_dsl.runtime.artifacts import cache_folder
 from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.executor import Call, Executor, Setup
 from dynaflow_dsl.runtime.graphs import GraphBackend, make_graphs
+from dynaflow_dsl.runtime.model import Capture
 from dynaflow_dsl.runtime.module_map import ModuleMap, read_map
 from dynaflow_dsl.runtime.notes import add_place
 from dynaflow_dsl.runtime.streams import MakeStreams, Streams, make_streams
@@ -117,6 +119,14 @@ def _device(given: str | torch.device) -> torch.device:
     return device
 
 
+def _static_sizes(capture: Capture | None) -> list[dict[str, int]]:
+    """Sizes of steps whose parts are compiled for these sizes alone."""
+    if capture is None or not capture.static:
+        return []
+    combinations = product(*capture.sizes.values())
+    return [dict(zip(capture.sizes, one, strict=True)) for one in combinations]
+
+
 def _load_one(
     executor: type[Executor],
     tensors: dict[str, torch.Tensor],
@@ -147,7 +157,10 @@ def _load_one(
         # Inductor takes a second to import, and text that runs as it stands needs none.
         from dynaflow_dsl.runtime.compile import compile_parts
 
-        calls.update(compile_parts(executor, functions, weights, device, folder))
+        static = _static_sizes(executor.capture) if graphs is not None else []
+        calls.update(
+            compile_parts(executor, functions, weights, device, folder, static)
+        )
     layers = {name: part.layers for name, part in parts.items()}
 
     def explain(error: BaseException) -> None:

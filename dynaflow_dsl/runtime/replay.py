@@ -19,7 +19,6 @@ from dynaflow_dsl.runtime.model import Capture, TensorSpec
 from dynaflow_dsl.runtime.recording import (
     Observation,
     Parts,
-    Recorded,
     map_tensors,
     observe,
     record,
@@ -86,9 +85,14 @@ class _Known:
 
 @dataclass(slots=True)
 class _Captured:
-    """A graph, what it keeps alive, and what is told of it."""
+    """A graph, what it keeps alive, and what is told of it.
 
-    recorded: Recorded
+    `form` is what the step returned, with a placeholder for each tensor: the tensors
+    themselves would keep memory of the pool that other graphs may use.
+    """
+
+    items: tuple[Callable[[], None], ...]
+    form: Any
     statics: list[torch.Tensor]
     kept: list[torch.Tensor]
     outputs: tuple[_Output, ...]
@@ -358,7 +362,8 @@ class Replays:
             between=observed.parts,
         )
         kept = [flat[k] for k in self._in_place]
-        made = _Captured(recorded, statics, kept, outputs, report)
+        form = map_tensors(lambda _: _PLACE, recorded.result)
+        made = _Captured(recorded.items, form, statics, kept, outputs, report)
         self._captured[key] = made
         self._replays[key] = self._replay(made, key, key)
 
@@ -418,17 +423,14 @@ class Replays:
             if wanted == captured:
                 continue
             axes = self._capture.padding[name]
-            for place, axis in enumerate(axes):
-                if axis is not None:
+            for place, along in enumerate(axes):
+                if along is not None:
                     one = outputs[place]
                     # An output may have several rows for each row of the step.
-                    rows = one.tensor.shape[axis] * wanted // captured
-                    outputs[place] = _Output(one.tensor.narrow(axis, 0, rows), one.own)
-        result = made.recorded.result
-        # The result's tensors would keep the pool's memory; only its form is needed.
-        form = map_tensors(lambda _: _PLACE, result)
+                    rows = one.tensor.shape[along] * wanted // captured
+                    outputs[place] = _Output(one.tensor.narrow(along, 0, rows), one.own)
         return _Replay(
-            made.recorded.items,
+            made.items,
             tuple(pairs[0] for pairs in fills.values() if len(pairs) == 1),
             tuple(
                 ([one for one, _ in pairs], tuple(place for _, place in pairs))
@@ -437,8 +439,8 @@ class Replays:
             ),
             [_address(one) for one in made.kept],
             tuple(outputs),
-            isinstance(result, torch.Tensor),
-            form,
+            isinstance(made.form, torch.Tensor),
+            made.form,
         )
 
     # ---- steps between captured sizes ------------------------------------------------

@@ -122,10 +122,11 @@ class FakeGraphs:
     def keep(self, args: Any, named: Any) -> None:
         """Note what memory held that the recording did not make."""
         for one in tree_leaves((args, named)):
-            if isinstance(one, torch.Tensor) and _memory(one) not in self.created:
-                if _memory(one) not in self.before:
-                    whole = one.new_empty(0).set_(one.untyped_storage())
-                    self.before[_memory(one)] = whole, whole.clone()
+            if not isinstance(one, torch.Tensor):
+                continue
+            if _memory(one) not in self.created | self.before.keys():
+                whole = one.new_empty(0).set_(one.untyped_storage())
+                self.before[_memory(one)] = whole, whole.clone()
 
     def without_owner(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor

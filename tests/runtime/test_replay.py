@@ -25,6 +25,7 @@ def loaded(
     monkeypatch: pytest.MonkeyPatch,
     backend: FakeGraphs,
     capture: Capture = CAPTURE,
+    compiled: bool = False,
 ) -> Executor:
     executor = next(
         one
@@ -35,7 +36,7 @@ def loaded(
     monkeypatch.setattr(
         "dynaflow_dsl.runtime.load.make_graphs", lambda device, streams: backend
     )
-    step = module.load(toy, compile=False)
+    step = module.load(toy, compile=compiled)
     assert isinstance(step, Executor)
     return step
 
