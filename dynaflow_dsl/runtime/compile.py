@@ -117,7 +117,7 @@ Alone: TypeAlias = tuple[Variant, CompiledPart]
 def _for_sizes_alone(
     observed: Sequence[Observed], make: Callable[[Variant, str], CompiledPart]
 ) -> dict[tuple[str, int], list[Alone]]:
-    """What each iteration of each part is called with, compiled once for equal calls."""
+    """What each iteration of each part is called with, equal calls compiled once."""
     compiled: dict[Variant, CompiledPart] = {}
     found: dict[tuple[str, int], list[Alone]] = {}
     for one in observed:
