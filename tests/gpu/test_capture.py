@@ -11,7 +11,7 @@ import torch
 
 from dynaflow_dsl.models import llama
 from dynaflow_dsl.runtime import Executor, LoadError
-from tests.end_to_end.building import Built, build
+from tests.end_to_end.building import Built, build, run_verify
 
 pytestmark = pytest.mark.gpu
 
@@ -95,6 +95,14 @@ def test_replays_change_no_bit(tmp_path: Path) -> None:
     ]
     assert all(one.nodes.kernels > 6 for one in report.sizes)
     print(report)
+
+
+def test_verify_replays_captured_sizes(tmp_path: Path) -> None:
+    made = built(tmp_path)
+    (report,) = run_verify(made, batches=(1, 3, 8, 64), compiled=True, device="cuda")
+    assert report.ok, str(report)
+    replayed = [one.batch for one in report.comparisons if one.what == "captured"]
+    assert replayed == [1, 8, 64]
 
 
 def test_padded_steps_leave_other_rows_alone(tmp_path: Path) -> None:
