@@ -263,9 +263,6 @@ def _with_captured(
     name = _dimension(graph, schedule)
     lines = [line for line in schedule.captures if line.dimension == name]
     captured = [size for line in lines for size in line.sizes]
-        if line.dimension == name
-        for size in line.sizes
-    ]
     return tuple(sorted({*batches, *captured}))
 
 
@@ -311,7 +308,7 @@ def claims_of(schedule: Schedule) -> frozenset[tuple[str, str]]:
 
     return frozenset(
         (label(left), label(right))
-        for window in schedule.each.windows
+        for window in schedule.sections[0].windows
         for run, other in combinations(window.runs, 2)
         for left in run.steps
         for right in other.steps
