@@ -37,9 +37,10 @@ def check_captures(schedule: Schedule, graph: Graph) -> Iterator[Diagnostic]:
                     helps=(f"remove the {size}",),
                 )
         yield from _small_capacities(line, graph)
-    if not schedule.captures:
-        return
     captured = {line.dimension for line in schedule.captures}
+    if not captured or not captured <= bounds.keys():
+        # A misspelt name leaves the dimension that was meant without a line.
+        return
     for name in bounds:
         if name not in captured:
             yield Diagnostic(
