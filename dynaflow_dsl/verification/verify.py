@@ -74,7 +74,7 @@ def verify(
     the compiled module against the same reference, and against the adapter, within a
     tolerance; and one step on recording streams, for races, early frees and claims.
     On a device that captures, steps of captured sizes are also replayed as graphs, and
-    must equal the compiled module bit for bit; a size that cannot be captured fails.
+    compared with the compiled module; a size that cannot be captured fails.
     Each run starts from the model's buffers as they were, and so does the caller.
     """
     called = adapter if adapter is not None else model
@@ -140,7 +140,8 @@ def verify(
         pairs += [(what, "reference", expected, False) for what in ways]
         pairs.append(("compiled" if compiled else "text", "model", unsplit, False))
         if "captured" in made and "compiled" in made:
-            pairs.append(("captured", "compiled", made["compiled"], True))
+            # Libraries may choose other kernels where several streams are busy.
+            pairs.append(("captured", "compiled", made["compiled"], False))
         for what, against, other, exact in pairs:
             if (one := made.get(what)) is None:
                 continue
