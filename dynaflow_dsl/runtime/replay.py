@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from operator import is_
 from typing import Any, TypeAlias
 
 import torch
@@ -24,63 +23,24 @@ from dynaflow_dsl.runtime.recording import (
     record,
     tensors_of,
 )
+from dynaflow_dsl.runtime.replayed import (
+    Known,
+    Output,
+    Place,
+    Replay,
+    comes_again,
+    known_step,
+    run_replay,
+)
 from dynaflow_dsl.runtime.report import SizeReport, StepReport, described
 from dynaflow_dsl.runtime.streams import Streams
 
 Sizes: TypeAlias = tuple[int, ...]
 Step: TypeAlias = Callable[..., Any]
 
-# An argument of a step, and for a list which of its tensors.
-Place: TypeAlias = tuple[int, int | None]
 
 _address = torch.Tensor.data_ptr
 _log = logging.getLogger("dynaflow_dsl.runtime")
-
-
-@dataclass(frozen=True, slots=True)
-class _Output:
-    """A tensor that a replay leaves: memory of the graph's, or of an argument.
-
-    `own` outputs are copied for the caller, since the next replay writes over them.
-    """
-
-    tensor: torch.Tensor
-    own: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Replay:
-    """How steps of one size run as a graph.
-
-    `singles` and `fills` are the graph's input tensors with the places of what is
-    copied into them: an argument, or a tensor in a list. `fills` holds several tensors
-    of one dtype, which are copied at once. `addresses` are those of the arguments that
-    are used in place. `one` says that a step returns one tensor.
-    """
-
-    items: tuple[Callable[[], None], ...]
-    singles: tuple[tuple[torch.Tensor, Place], ...]
-    fills: tuple[tuple[list[torch.Tensor], tuple[Place, ...]], ...]
-    addresses: list[int]
-    outputs: tuple[_Output, ...]
-    one: bool
-    result: Any
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """A step as it came last, by which `find` knows it again.
-
-    `plain` and `lists` are the arguments that are used in place, by position;
-    `in_place` holds all their tensors. `copied` are the others.
-    """
-
-    count: int
-    replay: _Replay
-    plain: tuple[tuple[int, torch.Tensor], ...]
-    lists: tuple[tuple[int, tuple[torch.Tensor, ...]], ...]
-    copied: tuple[tuple[int, torch.Size, torch.dtype], ...]
-    in_place: tuple[torch.Tensor, ...]
 
 
 @dataclass(slots=True)
@@ -95,7 +55,7 @@ class _Captured:
     form: Any
     statics: list[torch.Tensor]
     kept: list[torch.Tensor]
-    outputs: tuple[_Output, ...]
+    outputs: tuple[Output, ...]
     report: SizeReport
 
 
@@ -145,9 +105,9 @@ class Replays:
         self._combinations = list(product(*capture.sizes.values()))
         self._buffers: dict[int, torch.Tensor] = {}
         self._captured: dict[Sizes, _Captured] = {}
-        self._replays: dict[Sizes, _Replay] = {}
+        self._replays: dict[Sizes, Replay] = {}
         # By the shape of the first tensor that is no list.
-        self._known: dict[torch.Size, _Known] = {}
+        self._known: dict[torch.Size, Known] = {}
         # Sizes that run uncaptured, and why.
         self._refused: dict[Sizes, str] = {}
         self._told_addresses = False
@@ -160,12 +120,8 @@ class Replays:
         self._refused.clear()
         self._told_addresses = False
 
-    def find(self, arguments: tuple[Any, ...]) -> _Replay | None:
-        """The graph of a step that comes again, None where that takes a closer look.
-
-        Tensors that are used in place are the very ones of the step before, at the same
-        addresses; the others are like those of the step before.
-        """
+    def find(self, arguments: tuple[Any, ...]) -> Replay | None:
+        """The graph of a step that comes again, None where that takes a closer look."""
         first = self._first_tensor
         if first is None or len(arguments) <= first:
             return None
@@ -173,54 +129,14 @@ class Replays:
         if type(given) is not torch.Tensor:
             return None
         known = self._known.get(given.shape)
-        if known is None or len(arguments) != known.count:
-            return None
-        for position, tensor in known.plain:
-            if arguments[position] is not tensor:
-                return None
-        for position, tensors in known.lists:
-            given = arguments[position]
-            if type(given) not in (list, tuple) or len(given) != len(tensors):
-                return None
-            if not all(map(is_, given, tensors)):
-                return None
-        for position, shape, dtype in known.copied:
-            tensor = arguments[position]
-            if (
-                type(tensor) is not torch.Tensor
-                or tensor.shape != shape
-                or tensor.dtype is not dtype
-                or tensor.device != self._device
-                or not tensor.is_contiguous()
-            ):
-                return None
-        if list(map(_address, known.in_place)) != known.replay.addresses:
+        if known is None or not comes_again(known, arguments, self._device):
             return None
         return None if self._backend.is_recording() else known.replay
 
-    def run(self, replay: _Replay, arguments: tuple[Any, ...]) -> Any:
+    def run(self, replay: Replay, arguments: tuple[Any, ...]) -> Any:
         """Run a step as its graph; gradients must be off."""
         self._backend.take_turn()
-        for target, (position, index) in replay.singles:
-            given = arguments[position]
-            target.copy_(given if index is None else given[index])
-        for targets, places in replay.fills:
-            torch._foreach_copy_(
-                targets,
-                [
-                    arguments[position] if index is None else arguments[position][index]
-                    for position, index in places
-                ],
-            )
-        for item in replay.items:
-            item()
-        if replay.one:
-            (output,) = replay.outputs
-            return output.tensor.clone() if output.own else output.tensor
-        made = iter(
-            [one.tensor.clone() if one.own else one.tensor for one in replay.outputs]
-        )
-        return map_tensors(lambda _: next(made), replay.result)
+        return run_replay(replay, arguments)
 
     def __call__(
         self, run: Step, arguments: tuple[Any, ...], sizes: Mapping[str, int]
@@ -239,33 +155,13 @@ class Replays:
         self._know(replay, arguments)
         return self.run(replay, arguments)
 
-    def _know(self, replay: _Replay, arguments: tuple[Any, ...]) -> None:
+    def _know(self, replay: Replay, arguments: tuple[Any, ...]) -> None:
         """Remember a step, so that `find` knows it when it comes again."""
         if self._first_tensor is None:
             return
-        names = self._arguments
-        kept = [
-            (place, arguments[place])
-            for place, name in enumerate(names)
-            if name in self._capture.in_place
-        ]
-        others = [
-            (place, arguments[place])
-            for place, name in enumerate(names)
-            if name not in self._capture.in_place
-        ]
-        if not all(isinstance(given, torch.Tensor) for _, given in others):
-            return
-        self._known[arguments[self._first_tensor].shape] = _Known(
-            count=len(names),
-            replay=replay,
-            plain=tuple((k, one) for k, one in kept if isinstance(one, torch.Tensor)),
-            lists=tuple(
-                (k, tuple(one)) for k, one in kept if not isinstance(one, torch.Tensor)
-            ),
-            copied=tuple((k, one.shape, one.dtype) for k, one in others),
-            in_place=tuple(tensors_of([given for _, given in kept])),
-        )
+        known = known_step(replay, arguments, self._arguments, self._capture.in_place)
+        if known is not None:
+            self._known[arguments[self._first_tensor].shape] = known
 
     def report(self, name: str) -> StepReport:
         """What has been captured so far, and what has not."""
@@ -397,19 +293,17 @@ class Replays:
             statics[k].copy_(flat[k])
         return statics
 
-    def _outputs(
-        self, result: Any, flat: Sequence[torch.Tensor]
-    ) -> tuple[_Output, ...]:
+    def _outputs(self, result: Any, flat: Sequence[torch.Tensor]) -> tuple[Output, ...]:
         """What the step returned: in its own memory, or in that of an argument."""
         storages = {flat[k].untyped_storage().data_ptr() for k in self._in_place}
         return tuple(
-            _Output(tensor, own=False)
+            Output(tensor, own=False)
             if tensor.untyped_storage().data_ptr() in storages
-            else _Output(self._backend.without_owner(tensor), own=True)
+            else Output(self._backend.without_owner(tensor), own=True)
             for tensor in tensors_of(result)
         )
 
-    def _replay(self, made: _Captured, key: Sizes, target: Sizes) -> _Replay:
+    def _replay(self, made: _Captured, key: Sizes, target: Sizes) -> Replay:
         """How steps of `key` run as the graph of `target`, in its first rows."""
         fills: dict[torch.dtype, list[tuple[torch.Tensor, Place]]] = {}
         sizes = dict(zip(self._dimensions, key, strict=True))
@@ -428,8 +322,8 @@ class Replays:
                     one = outputs[place]
                     # An output may have several rows for each row of the step.
                     rows = one.tensor.shape[along] * wanted // captured
-                    outputs[place] = _Output(one.tensor.narrow(along, 0, rows), one.own)
-        return _Replay(
+                    outputs[place] = Output(one.tensor.narrow(along, 0, rows), one.own)
+        return Replay(
             made.items,
             tuple(pairs[0] for pairs in fills.values() if len(pairs) == 1),
             tuple(
