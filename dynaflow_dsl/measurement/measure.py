@@ -127,6 +127,7 @@ def lines(
 ) -> Iterator[str]:
     """The measurement as a table, one contender in a line."""
     width = max(map(len, rows))
+    references = [name for name in references if isinstance(rows.get(name), Row)]
     heads = "".join(f"  {f'of {name} [95%]':<26}" for name in references)
     head = f"{'':{width}}{'wall':>12}{'least':>10}{'most':>10}{'host':>10}"
     yield f"{head}{'memory':>12}{heads}".rstrip()
