@@ -78,7 +78,7 @@ class SectionResolver:
     """Resolves sections one by one; findings go into `found`.
 
     `known_pieces` is False when the split could not be read. `used_streams` collects
-    the streams that parts run on.
+    the streams that parts run on, `parts` the names of those of all sections.
     """
 
     streams: Sequence[str]
@@ -87,6 +87,7 @@ class SectionResolver:
     names: Names
     found: list[Diagnostic]
     used_streams: set[str] = field(default_factory=set)
+    parts: set[str] = field(default_factory=set)
 
     def declare(self, content: Content) -> None:
         """Take the names that a section gives."""
@@ -94,6 +95,7 @@ class SectionResolver:
             self.names.declare("iteration", content.each.name)
         for part in content.parts:
             self.names.declare("part", part.name)
+            self.parts.add(part.name.text)
 
     def resolve(self, content: Content) -> model.Section | None:
         """The section, or None when its parts or its timeline could not be read."""
@@ -126,7 +128,8 @@ class SectionResolver:
         if len(located) < len(names):
             return None
         written = content.timelines[0]
-        timeline = Timeline(located, self.split, repeats=each is not None)
+        elsewhere = self.parts - set(names)
+        timeline = Timeline(located, self.split, each is not None, elsewhere)
         windows = self._windows(written, timeline)
         if not timeline.found:
             self.found += check_complete(sound, windows, timeline, written.span)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.resolve import model
 from dynaflow_dsl.resolve.findings import unknown_name
+from dynaflow_dsl.resolve.steps import step_label, step_text
 from dynaflow_dsl.source import Span
 from dynaflow_dsl.syntax import model as syntax
 
@@ -18,12 +19,13 @@ class Timeline:
 
     `streams` holds, for each part, the stream of each piece; `split` is None in a
     schedule without one, whose steps carry no index. `repeats` tells whether there is
-    an iteration before.
+    an iteration before, `elsewhere` are the parts of other sections.
     """
 
     streams: Mapping[str, Sequence[str]]
     split: model.Split | None
     repeats: bool
+    elsewhere: Collection[str] = ()
     found: list[Diagnostic] = field(default_factory=list)
 
     @property
@@ -87,22 +89,14 @@ class Timeline:
         return self._window(made, steps[k % len(steps)].span)
 
     def step_text(self, step: model.Step) -> str:
-        """A step as a user would write it."""
-        index = "*" if step.piece is None else step.piece
-        text = f"{'prev.' if step.previous else ''}{step.part}"
-        text += f"[{index}]" if self.split else ""
-        match step.after:
-            case ():
-                return text
-            case (one,):
-                return f"{text} after {self.step_text(one)}"
-            case (first, *_):
-                # One reference without an index, to all pieces.
-                anchor = "prev." if first.previous else ""
-                return f"{text} after {anchor}{first.part}"
+        """A step as a user would write it, without what it comes after."""
+        return step_label(step, self.pieces)
 
     def _window(self, runs: Sequence[model.Run], span: Span) -> model.Window:
-        texts = (", ".join(map(self.step_text, run.steps)) for run in runs)
+        texts = (
+            ", ".join(step_text(step, self.pieces) for step in run.steps)
+            for run in runs
+        )
         return model.Window(tuple(runs), " | ".join(texts), span)
 
     # ---- steps of an order -----------------------------------------------------------
@@ -160,9 +154,10 @@ class Timeline:
         """What a reference stands for; nothing after an error."""
         part = reference.name.text
         if part not in self.streams:
-            self.found.append(
-                unknown_name("part", part, reference.name.span, self.streams)
-            )
+            unknown = unknown_name("part", part, reference.name.span, self.streams)
+            if part in self.elsewhere:
+                unknown = _of_another_section(reference.name)
+            self.found.append(unknown)
             return []
         if reference.previous and not self.repeats:
             self.found.append(_nothing_before(reference))
@@ -295,6 +290,15 @@ class Timeline:
         return Diagnostic(
             "DFS305", f"'{word}' is no piece", Label(span, "here"), helps=helps
         )
+
+
+def _of_another_section(name: syntax.Name) -> Diagnostic:
+    return Diagnostic(
+        "DFS102",
+        f"there is no part '{name.text}' here",
+        Label(name.span, "a part of another section"),
+        helps=("name it in the timeline of its own section",),
+    )
 
 
 def _in_one(step: model.Step, name: str) -> Diagnostic:

@@ -6,9 +6,10 @@ from dynaflow_dsl.bind.model import Binding, BoundPart
 from dynaflow_dsl.graph.model import Operation
 from dynaflow_dsl.resolve.model import Run, Schedule
 from dynaflow_dsl.views.blocks import blocks
+from dynaflow_dsl.views.windows import Counts
 
 
-def schedule_data(schedule: Schedule, iterations: int | None) -> dict[str, object]:
+def schedule_data(schedule: Schedule, iterations: Counts | None) -> dict[str, object]:
     """Streams, split and windows of a schedule; `iterations` is null when unknown."""
     split = schedule.split
     return {
@@ -17,31 +18,55 @@ def schedule_data(schedule: Schedule, iterations: int | None) -> dict[str, objec
         "split": None
         if split is None
         else {"dimension": split.dimension, "weights": [str(w) for w in split.weights]},
-        "iterations": iterations,
-        "blocks": [
+        "sections": [
             {
-                "block": block.kind,
-                "windows": [[_run(run) for run in row] for row in block.rows],
+                "each": section.each.name if section.each is not None else None,
+                "iterations": iterations[number] if iterations is not None else None,
+                "blocks": [
+                    {
+                        "block": block.kind,
+                        "windows": [[_run(run) for run in row] for row in block.rows],
+                    }
+                    for block in blocks(section)
+                ],
             }
-            for block in blocks(schedule)
+            for number, section in enumerate(schedule.sections)
         ],
     }
 
 
 def parts_data(binding: Binding) -> dict[str, object]:
     """Every part with its programs and the iterations that run each."""
-    named = (binding.before, *binding.parts, binding.after)
     return {
         "schedule": binding.schedule.name,
         "entry": binding.graph.entry,
-        "iterations": [iteration.path for iteration in binding.iterations],
-        "parts": [_part(part) for part in named if part is not None],
+        "sections": [
+            {
+                "each": section.word or None,
+                "iterations": [iteration.path for iteration in section.iterations],
+                "parts": [part.name for part in section.parts],
+            }
+            for section in binding.sections
+        ],
+        "gaps": [
+            {"section": place.section, "iteration": place.iteration}
+            for place in (binding.gaps.places if binding.gaps is not None else ())
+        ],
+        "parts": [_part(part) for part in binding.everything],
     }
 
 
 def _run(run: Run) -> dict[str, object]:
     steps = [
-        {"part": step.part, "piece": step.piece, "previous": step.previous}
+        {
+            "part": step.part,
+            "piece": step.piece,
+            "previous": step.previous,
+            "after": [
+                {"part": one.part, "piece": one.piece, "previous": one.previous}
+                for one in step.after
+            ],
+        }
         for step in run.steps
     ]
     return {"stream": run.stream, "steps": steps}

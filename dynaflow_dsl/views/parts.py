@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from dynaflow_dsl.bind.model import AFTER, BEFORE, Binding, BoundPart
+from dynaflow_dsl.bind.model import (
+    AFTER,
+    BEFORE,
+    GAP,
+    Binding,
+    BoundPart,
+    BoundSection,
+    Gaps,
+)
 from dynaflow_dsl.graph.model import Operation
 
 ATTACHED = "+"
 
 
 def parts(binding: Binding) -> str:
-    """List `before`, each part and `after` with their operations.
+    """List `before`, each part, the gaps and `after` with their operations.
 
     Operations are grouped by module, relative to the module that the `each` matched; a
     `+` marks those that no selector named and the rule for own operations attached. A
@@ -23,17 +31,20 @@ def parts(binding: Binding) -> str:
     sections: list[str] = []
     if binding.before is not None:
         sections.append(_outside(BEFORE, binding.before))
-    for part in binding.parts:
-        sections += _inside(binding, part, streams[part.name])
+    for number, section in enumerate(binding.sections):
+        if binding.gaps is not None:
+            sections += _between(binding.gaps, number, section)
+        for part in section.parts:
+            sections += _inside(section, part, streams[part.name])
     if binding.after is not None:
         sections.append(_outside(AFTER, binding.after))
-    marked = any(part.attached for part in binding.parts)
-    if marked:
-        scope = binding.schedule.sections[0].each.name
-        sections.append(
-            f"{ATTACHED} attached: an operation of the {scope} itself, "
-            "in the part that reads it first"
-        )
+    for section in binding.sections:
+        if any(part.attached for part in section.parts):
+            owner = section.word or "model"
+            sections.append(
+                f"{ATTACHED} attached: an operation of the {owner} itself, "
+                "in the part that reads it first"
+            )
     return "\n\n".join(sections) + "\n"
 
 
@@ -54,16 +65,31 @@ def _outside(name: str, part: BoundPart) -> str:
     return "\n".join([title, *_listing(operations, "", part.attached)])
 
 
+def _between(gaps: Gaps, number: int, section: BoundSection) -> Iterator[str]:
+    """The gaps of a section, program by program."""
+    for index, body in enumerate(gaps.part.bodies):
+        before = [
+            place.iteration
+            for place, instance in zip(gaps.places, gaps.part.instances, strict=True)
+            if place.section == number and instance.body == index
+        ]
+        if before:
+            where = f"before {section.word} {numbers(before)}".rstrip()
+            if not section.word:
+                where = "before the parts outside 'each'"
+            title = f"{GAP}: {where}, on main, {_count(body.operations)}"
+            yield "\n".join([title, *_listing(body.operations, "", frozenset())])
+
+
 def _inside(
-    binding: Binding, part: BoundPart, streams: tuple[str, ...]
+    section: BoundSection, part: BoundPart, streams: tuple[str, ...]
 ) -> Iterator[str]:
-    scope = binding.schedule.sections[0].each.name
     on = ", ".join(dict.fromkeys(streams))
     for index, body in enumerate(part.bodies):
         members = [n for n, item in enumerate(part.instances) if item.body == index]
-        title = f"{part.name}: {scope} {numbers(members)}, on {on}, "
-        title += _count(body.operations)
-        path = binding.iterations[members[0]].path
+        where = f"{section.word} {numbers(members)}" if section.word else "once"
+        title = f"{part.name}: {where}, on {on}, {_count(body.operations)}"
+        path = section.iterations[body.example].path
         listing = _listing(body.operations, path, part.attached)
         yield "\n".join([title, *listing])
 

@@ -219,12 +219,10 @@ def marked(diagnostic: Diagnostic) -> str:
 
 def part(binding: Binding, name: str) -> BoundPart:
     """A part by its name, `before` and `after` included."""
-    candidates = (binding.before, *binding.parts, binding.after)
-    return next(p for p in candidates if p is not None and p.name == name)
+    return next(part for part in binding.everything if part.name == name)
 
 
 def held(binding: Binding, name: str) -> list[str]:
     """Names of operations of a part, a text for each iteration."""
-    candidates = (binding.before, *binding.parts, binding.after)
-    found = next((p for p in candidates if p is not None and p.name == name), None)
+    found = next((part for part in binding.everything if part.name == name), None)
     return [] if found is None else [" ".join(i.operations) for i in found.instances]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from tests.prove.schedules import SHORT, schedules
+from tests.prove.schedules import SHORT, forms, schedules
 
 if __name__ == "__main__":
-    for name in SHORT:
-        schedule = schedules()[name]
+    for schedule in (*(schedules()[name] for name in SHORT), *forms().values()):
         print(schedule.text())
         print(schedule.map())

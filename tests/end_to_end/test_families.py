@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 import transformers
+from torch import nn
 from transformers import PreTrainedConfig
 
 from dynaflow_dsl.models.decoder import decoder_spec, random_model
+from dynaflow_dsl.trace import Entry, TraceSpec
 from tests.end_to_end.building import build, halves, run_verify
 
 SHAPE = {
@@ -46,6 +49,80 @@ FAMILIES: dict[str, tuple[dict[str, object], dict[str, str]]] = {
         {},
     ),
 }
+
+
+ENCODER_AND_DECODER = """dfs 1
+
+schedule t5:
+    stream side
+
+    split batch into [2, 1] as half
+
+    each block in .encoder.block.*:
+        part attn on side = .layer.0
+        part mlp = .layer.1
+
+        stagger half by 1:
+            attn
+            mlp
+
+    each layer in .decoder.block.*:
+        part own_attn on side = .layer.0
+        part cross = .layer.1
+        part feed on side = .layer.2
+
+        stagger half by 1:
+            own_attn
+            cross
+            feed
+"""
+
+
+class Logits(nn.Module):
+    """Tokens of both sides to logits."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        made = self.model(input_ids=x, decoder_input_ids=y, use_cache=False)
+        logits: torch.Tensor = made.logits
+        return logits
+
+
+def test_an_encoder_and_a_decoder_of_t5(tmp_path: Path) -> None:
+    config = transformers.T5Config(
+        vocab_size=64,
+        d_model=32,
+        d_kv=8,
+        d_ff=48,
+        num_layers=3,
+        num_decoder_layers=4,
+        num_heads=4,
+        use_cache=False,
+        attn_implementation="eager",
+    )
+    rows = ("batch", None)
+    spec = TraceSpec(
+        model=random_model(transformers.T5ForConditionalGeneration, config),
+        adapter=Logits,
+        root="model",
+        entries={
+            "forward": Entry(
+                lambda sizes: tuple(
+                    torch.randint(0, 64, (sizes["batch"], length)) for length in (5, 4)
+                )
+            )
+        },
+        dims={"x": rows, "y": rows},
+        dimensions={"batch": (1, None)},
+    )
+    built = build(spec, ENCODER_AND_DECODER, tmp_path)
+    for report in run_verify(built, batches=(1, 3, 5)):
+        assert report.ok, str(report)
+    # The norm behind the encoder.
+    assert "self.gap(0, hidden_0)" in built.compiled.text
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -3,7 +3,8 @@
 A block of `dfs` is followed by a block of `text` with the whole output for it. After an
 intended change, `pytest tests/messages --update` rewrites the second. Before the block
 may stand what the schedule meets: files that it can import (`dfs NAME`), parameters and
-facts of a command line (`sh`), facts of a model (`facts`, one in a line).
+facts of a command line (`sh`), facts of a model (`facts`, one in a line), or the model
+itself (`graph`, in the words of `tests.bind.graphs`).
 """
 
 from __future__ import annotations
@@ -14,11 +15,16 @@ from pathlib import Path
 
 import pytest
 
+from dynaflow_dsl.bind import bind
 from dynaflow_dsl.cli.options import read_scalar
 from dynaflow_dsl.diagnostics import Diagnostic, render
+from dynaflow_dsl.plan import plan
+from dynaflow_dsl.prove import prove
 from dynaflow_dsl.resolve import Facts, Unreadable, decide, resolve
+from dynaflow_dsl.resolve.model import Schedule
 from dynaflow_dsl.source import Source
 from dynaflow_dsl.syntax import parse
+from tests.bind.graphs import graph
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -27,6 +33,7 @@ CASE = re.compile(
     r"(?P<files>(?:```dfs [^\n]+\n(?:(?!```).)*```\n\n)*)"
     r"(?:```sh\n(?P<options>(?:(?!```).)*)```\n\n)?"
     r"(?:```facts\n(?P<facts>(?:(?!```).)*)```\n\n)?"
+    r"(?:```graph\n(?P<graph>(?:(?!```).)*)```\n\n)?"
     r"```dfs\n(?P<dfs>.*?)```\n\n```text\n(?P<text>.*?)```\n",
     re.DOTALL,
 )
@@ -52,12 +59,24 @@ def messages(case: re.Match[str]) -> tuple[Diagnostic, ...]:
     )
     if resolved.value is None:
         return resolved.diagnostics
+    if case["graph"] is not None:
+        return _on_a_model(resolved.value.schedules[0], case["graph"])
     target = None
     if case["facts"] is not None:
         pairs = (line.split(" = ") for line in case["facts"].splitlines())
         target = {name: read_scalar(value) for name, value in pairs}
     given = {name: read_scalar(value) for name, value in options["-F"].items()}
     return decide(resolved.value, Facts(given, target, ("rows",))).diagnostics
+
+
+def _on_a_model(schedule: Schedule, text: str) -> tuple[Diagnostic, ...]:
+    bound = bind(schedule, graph(text))
+    if bound.value is None:
+        return bound.diagnostics
+    planned = plan(bound.value)
+    if planned.value is None:
+        return planned.diagnostics
+    return prove(planned.value).diagnostics
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

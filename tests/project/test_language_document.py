@@ -76,7 +76,6 @@ SHOWN_OTHERWISE = {
     "DFS115": "about a model",
     "DFS116": "no fault",
     "DFS314": "about a model",
-    "DFS306": "needs `after`, which is not in this release",
 }
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dynaflow_dsl.bind import bind
 from dynaflow_dsl.emit import Module, emit
 from dynaflow_dsl.graph.model import TracedModel
+from dynaflow_dsl.pipeline import understand
 from dynaflow_dsl.plan import plan
 from dynaflow_dsl.plan.model import Plan
 from dynaflow_dsl.prove.model import ProvedPlan
 from dynaflow_dsl.resolve.model import ScheduleFile
+from dynaflow_dsl.source import Source
+from tests.bind.graphs import graph, repeat
 from tests.plan.layered import Layered, Read, Shape, binding_of, file_of, traced
 
 CARRIED = Read("mlp", carried=True)
@@ -122,6 +126,122 @@ def schedules() -> dict[str, Scheduled]:
             ),
             "left",
             "right",
+        ),
+    }
+
+
+def written(graph_text: str, schedule: str) -> Scheduled:
+    """A schedule as a file has it, for a graph in the words of `tests.bind.graphs`."""
+    file = understand(Source("s.dfs", f"dfs 1\n\nschedule s:\n{schedule}")).unwrap()
+    model = TracedModel(
+        target="a:b",
+        arguments=(),
+        model_class="Model",
+        device="cpu",
+        dtype="float32",
+        captured_by="export",
+        facts=(),
+        fingerprint=(),
+        graphs=(graph(graph_text),),
+    )
+    bound = bind(file.schedules[0], model.graphs[0]).unwrap()
+    return Scheduled(file, model, plan(bound).unwrap())
+
+
+LAYER = """
+    a%i = relu(h%i) @ layers.%i.a
+    h%n = add.Tensor(a%i, h%i) @ layers.%i.b
+"""
+
+
+def gapped(count: int, *gaps: int) -> str:
+    """Layers, before some of which something else replaces what they hand on."""
+    text = f"input h0\n{repeat(LAYER, count)}\nz = relu(h{count}) @ head\nreturn z"
+    for i in gaps:
+        text = text.replace(f"(h{i})", f"(g{i})").replace(f", h{i})", f", g{i})")
+        text = text.replace(f"a{i} =", f"g{i} = relu(h{i}) @ bridge.{i}\na{i} =")
+    return text
+
+
+LAYERS = """    stream side
+    split batch into {pieces} as mb
+    each layer in .layers.*:
+        part a on side = .a
+        part b = .b
+        {timeline}
+"""
+STAGGERED = "stagger mb by 1:\n            a\n            b"
+TRANSLATOR = """
+    input e0 d0
+    e1 = relu(e0) @ encoder.0
+    e2 = relu(e1) @ encoder.1
+    m = relu(e2) @ norm
+    c0 = mul.Tensor(d0, m) @ decoder.0.c
+    d1 = relu(c0) @ decoder.0.d
+    c1 = mul.Tensor(d1, m) @ decoder.1.c
+    d2 = relu(c1) @ decoder.1.d
+    c2 = mul.Tensor(d2, m) @ decoder.2.c
+    d3 = relu(c2) @ decoder.2.d
+    return d3
+"""
+TRANSLATE = """    stream side
+    split batch into 2 as mb
+    each block in .encoder.*:
+        part enc on side = .
+        order:
+            enc
+    each layer in .decoder.*:
+        part cross = .c
+        part out on side = .d
+        stagger mb by 1:
+            cross
+            out
+"""
+TOWERS = (
+    """
+    input x
+    u = relu(x) @ left
+    v = relu(x) @ right
+    h0 = add.Tensor(u, v) @ join
+"""
+    + repeat(LAYER, 3)
+    + "\nreturn h3"
+)
+TOWER = """    stream side
+    split batch into 2 as mb
+    part left on side = .left
+    part right = .right
+    part join = .join
+    order:
+        left | right
+        join
+    each layer in .layers.*:
+        part a on side = .a
+        part b = .b
+        stagger mb by 1:
+            a
+            b
+"""
+
+
+def forms() -> dict[str, Scheduled]:
+    """Sections, gaps, and parts that take all pieces."""
+    joined = "order:\n            a\n            b[*]"
+    both = "order:\n            a[*]\n            b[*]"
+    return {
+        "a gap before each layer": written(
+            gapped(4, 1, 2, 3), LAYERS.format(pieces=2, timeline=STAGGERED)
+        ),
+        "gaps before some layers": written(
+            gapped(5, 1, 2, 4), LAYERS.format(pieces="[2, 1]", timeline=STAGGERED)
+        ),
+        "a decoder that reads an encoder": written(TRANSLATOR, TRANSLATE),
+        "towers before layers": written(TOWERS, TOWER),
+        "a part over all pieces": written(
+            gapped(3), LAYERS.format(pieces=2, timeline=joined)
+        ),
+        "all parts over all pieces": written(
+            gapped(3, 2), LAYERS.format(pieces=2, timeline=both)
         ),
     }
 

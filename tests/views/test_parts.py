@@ -1,6 +1,13 @@
 import pytest
 
-from dynaflow_dsl.bind.model import Binding, Body, BoundPart, Instance, Iteration
+from dynaflow_dsl.bind.model import (
+    Binding,
+    Body,
+    BoundPart,
+    BoundSection,
+    Instance,
+    Iteration,
+)
 from dynaflow_dsl.graph.model import Graph, Operation, SourceLine
 from dynaflow_dsl.views.data import parts_data
 from dynaflow_dsl.views.parts import numbers, parts
@@ -47,14 +54,22 @@ def binding() -> Binding:
     return Binding(
         schedule=halves(),
         graph=Graph("decode", (), (), (), (), (), ()),
-        iterations=tuple(Iteration(n, f"model.layers.{n}") for n in range(3)),
-        before=part("before", (operation("embedding", "model.embed"),), runs=(0,)),
-        parts=(
-            part("attn", (norm, linear, view, cosine), runs=(0, 0, 0)),
-            part("mlp", (add,), (other,), runs=(0, 0, 1), attached="add"),
+        sections=(
+            BoundSection(
+                halves().sections[0],
+                tuple(Iteration(n, f"model.layers.{n}") for n in range(3)),
+                (
+                    part("attn", (norm, linear, view, cosine), runs=(0, 0, 0)),
+                    part("mlp", (add,), (other,), runs=(0, 0, 1), attached="add"),
+                ),
+            ),
         ),
+        before=part("before", (operation("embedding", "model.embed"),), runs=(0,)),
+        gaps=None,
         after=None,
         axes={},
+        variables={},
+        joined=frozenset(),
         results=(),
     )
 

@@ -4,7 +4,7 @@ from tests.views.sample import halves, unsplit
 
 def test_blocks_are_listed_with_aligned_bars() -> None:
     assert (
-        windows(halves(), 8)
+        windows(halves(), (8,))
         == """\
 sample: streams main, side; batch in 2 pieces as half
 each layer in .model.layers.*
@@ -28,18 +28,18 @@ def test_number_of_iterations_may_be_unknown() -> None:
 
 
 def test_one_iteration_has_no_loop() -> None:
-    text = windows(halves(), 1)
+    text = windows(halves(), (1,))
     assert "layer 1" not in text
     assert "after the last layer:" in text
 
 
 def test_two_iterations_loop_once() -> None:
-    assert "layer 1:" in windows(halves(), 2)
+    assert "layer 1:" in windows(halves(), (2,))
 
 
 def test_without_split_steps_have_no_index() -> None:
     assert (
-        windows(unsplit(), 2)
+        windows(unsplit(), (2,))
         == """\
 sample: streams main
 each layer in .model.layers.*
