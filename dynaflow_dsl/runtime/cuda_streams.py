@@ -103,7 +103,7 @@ def _partition_stream(index: int, name: str, sms: int) -> torch.cuda.Stream:
     most = torch.cuda.get_device_properties(index).multi_processor_count
     if sms > most:
         raise LoadError(
-            "DFS806",
+            "DFS807",
             f"the stream `{name}` asks for {sms} multiprocessors, and the device has "
             f"{most}: give it fewer.",
         )
@@ -124,7 +124,7 @@ def _green_context(index: int, name: str, sms: int) -> Any:
         supported = SUPPORTED and hasattr(GreenContext, "Stream")
     if not supported:
         raise LoadError(
-            "DFS806",
+            "DFS807",
             f"{asked} this PyTorch ({torch.__version__}) has no green contexts with "
             "streams: leave `sms` out.",
         )
@@ -135,7 +135,7 @@ def _green_context(index: int, name: str, sms: int) -> Any:
             return GreenContext.create(num_sms=sms, device_id=index)
         except RuntimeError as error:
             first = str(error).partition("\n")[0]
-            raise LoadError("DFS806", f"{asked} the device refuses: {first}") from error
+            raise LoadError("DFS807", f"{asked} the device refuses: {first}") from error
 
 
 _contexts: list[Any] = []
@@ -148,14 +148,14 @@ def cuda_streams(
 ) -> CudaStreams:
     """Main, and one stream of the device for each name.
 
-    Raises LoadError (DFS806) for options that the device cannot do.
+    Raises LoadError (DFS807) for options that the device cannot do.
     """
     index = device.index if device.index is not None else torch.cuda.current_device()
     chosen = {name: (options or {}).get(name, StreamOptions()) for name in names}
     for name, one in chosen.items():
         if one.sms is not None and one.priority != "normal":
             raise LoadError(
-                "DFS806",
+                "DFS807",
                 f"the stream `{name}` asks for `priority` and `sms`, and PyTorch gives "
                 "streams with a share of the multiprocessors no priority: leave one "
                 "of them out.",

@@ -20,7 +20,7 @@ class LoadError(RuntimeFault):
 
     DFS801: the model is not the one that the module was made for. DFS803: the map file
     beside the module is missing or broken. DFS804: the module's format is unknown.
-    DFS805: a part cannot be compiled for every size of its inputs. DFS806: a stream
+    DFS805: a part cannot be compiled for every size of its inputs. DFS807: a stream
     has an option that the device or this PyTorch cannot do.
     """
 

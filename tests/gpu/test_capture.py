@@ -119,7 +119,7 @@ def test_streams_with_options(stream: str, tmp_path: Path) -> None:
 
 def test_both_options_are_refused_together(tmp_path: Path) -> None:
     made = built(tmp_path, "both", " (priority = high, sms = 16)")
-    with pytest.raises(LoadError, match="DFS806"):
+    with pytest.raises(LoadError, match="DFS807"):
         made.module.load(made.spec.model, "cuda")
 
 
