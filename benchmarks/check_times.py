@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from benchmarks import machine
+from dynaflow_dsl.measurement import machine
 from dynaflow_dsl.resources import folder
 
 SCHEDULE = "llama/halves.dfs"

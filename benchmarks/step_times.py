@@ -26,8 +26,8 @@ from typing import Any
 
 import torch
 
-from benchmarks import machine
-from benchmarks.measure import MINIMUM_ROUNDS, alternate, paired_ratio
+from dynaflow_dsl.measurement import machine
+from dynaflow_dsl.measurement.rounds import MINIMUM_ROUNDS, alternate, paired_ratio
 from dynaflow_dsl.trace import load_target
 
 CONTENDERS = ("eager", "torch.compile", "sequential", "scheduled")
@@ -89,7 +89,8 @@ def step_times(case: Case, rounds: int, seconds: float) -> dict[str, Any]:
     for call in calls.values():
         for _ in range(3):
             call()
-    times = alternate(calls, rounds, seconds)
+    measured = alternate(calls, rounds, seconds)
+    times = {name: one.wall for name, one in measured.items()}
     return {
         name: {
             "milliseconds": [round(1e3 * value, 4) for value in values],

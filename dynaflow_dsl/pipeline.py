@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dynaflow_dsl.bind import Binding, ReadsKernels, bind, bind_kernels
+from dynaflow_dsl.bind import Binding, ReadsKernels, bind, bind_kernels, inactive
 from dynaflow_dsl.diagnostics import Diagnostic, Result
 from dynaflow_dsl.graph.model import Graph, TracedModel
 from dynaflow_dsl.imports import file_reader, project_root
@@ -162,6 +162,8 @@ def check_schedules(
     bindings: list[Binding] = []
     plans: list[ProvedPlan] = []
     found: list[Diagnostic] = []
+    for schedule in dict.fromkeys(schedule for schedule, _ in selected.value.pairs):
+        found += inactive(schedule, model.device)
     for schedule, graph in selected.value.pairs:
         bound = bind(schedule, graph)
         found += bound.diagnostics

@@ -1,6 +1,7 @@
 """Schedule and graph to binding: selectors, coverage, interfaces, row-wise check."""
 
 from dynaflow_dsl.bind.bind import bind
+from dynaflow_dsl.bind.capture import inactive
 from dynaflow_dsl.bind.model import (
     Binding,
     Body,
@@ -35,4 +36,5 @@ __all__ = [
     "Role",
     "bind",
     "bind_kernels",
+    "inactive",
 ]

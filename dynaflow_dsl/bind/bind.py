@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from dynaflow_dsl.bind.capture import check_captures, output_rows
 from dynaflow_dsl.bind.convexity import program_order
 from dynaflow_dsl.bind.dependence import Dependence, analyse
 from dynaflow_dsl.bind.faults import (
@@ -69,6 +70,7 @@ def bind(schedule: Schedule, graph: Graph) -> Result[Binding]:
     if schedule.split is not None:
         axes, refused = split_axes(schedule.split, graph, fragments, joined, dependence)
         found += refused
+    found += check_captures(schedule, graph)
     if found:
         return Result(None, tuple(found))
     attached = frozenset(dependence.operations[n].name for n in ownership.attached)
@@ -105,6 +107,7 @@ def bind(schedule: Schedule, graph: Graph) -> Result[Binding]:
             variables=variables,
             joined=joined,
             results=graph.outputs,
+            output_rows=output_rows(schedule, graph),
         )
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from dynaflow_dsl.graph.model import Graph, Input, Operation
@@ -192,7 +192,9 @@ class Binding:
     in one variable. `joined` are the parts that run once over all pieces. `results` are
     the graph's outputs: names of graph inputs, of values of `before`, of `after`, of
     gaps, or of the last iteration of a section. `kernels` are those that parts run
-    through; where none can be imported, as in `check`, there is none.
+    through; where none can be imported, as in `check`, there is none. `output_rows`
+    holds the captured dimensions in which a step may be padded, with the axis of each
+    result.
     """
 
     schedule: Schedule
@@ -206,6 +208,7 @@ class Binding:
     joined: frozenset[str]
     results: tuple[str, ...]
     kernels: tuple[BoundKernel, ...] = ()
+    output_rows: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
 
     @property
     def parts(self) -> tuple[BoundPart, ...]:

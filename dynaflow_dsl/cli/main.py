@@ -29,7 +29,17 @@ from dynaflow_dsl.cli.report import (
 )
 from dynaflow_dsl.diagnostics import DiagnosticError
 
-COMMANDS = ("compile", "check", "fmt", "show", "diff", "trace", "verify", "explain")
+COMMANDS = (
+    "compile",
+    "check",
+    "fmt",
+    "show",
+    "diff",
+    "trace",
+    "verify",
+    "bench",
+    "explain",
+)
 
 
 class _Commands(click.Group):

@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from dynaflow_dsl import pipeline
+from dynaflow_dsl.bind.capture import STREAM_DEVICES
 from dynaflow_dsl.bind.model import AFTER, BEFORE, Binding
 from dynaflow_dsl.cli.choices import MOST_ROWS, expected_choice, sizes_to_try
 from dynaflow_dsl.cli.files import relative
@@ -202,7 +203,9 @@ def _verify(
             _whole(binding),
             _pieces(schedule),
             adapter=spec.adapted(),
-            batches=_allowed(request.batches, graph, schedule),
+            batches=_with_captured(
+                _allowed(request.batches, graph, schedule), graph, schedule, device
+            ),
             entry=graph.entry,
             schedule=schedule.name,
             claims=claims_of(schedule),
@@ -345,6 +348,18 @@ def _allowed(
         upper = f"to {high}" if high is not None else "upwards"
         raise click.UsageError(f"--batch: {name} goes from {low} {upper}")
     return allowed
+
+
+def _with_captured(
+    batches: tuple[int, ...], graph: Graph, schedule: Schedule, device: str
+) -> tuple[int, ...]:
+    """Also the captured sizes, on a device that captures."""
+    if device.partition(":")[0] not in STREAM_DEVICES:
+        return batches
+    name = _dimension(graph, schedule)
+    lines = [line for line in schedule.captures if line.dimension == name]
+    captured = [size for line in lines for size in line.sizes]
+    return tuple(sorted({*batches, *captured}))
 
 
 def _usual_sizes(schedule: Schedule) -> tuple[int, ...]:

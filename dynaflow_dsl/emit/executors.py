@@ -55,6 +55,7 @@ EXECUTOR_NAMES = frozenset(
     {
         "attach",
         "check",
+        "capture",
         "device",
         "dimensions",
         "entry",
@@ -63,18 +64,32 @@ EXECUTOR_NAMES = frozenset(
         "parameters",
         "parts",
         "run",
+        "release",
+        "report",
         "schedule",
         "sequential",
         "split",
         "step",
         "stream_names",
+        "stream_options",
         "streams",
         "written",
     }
 )
 
 MODULE_NAMES = frozenset(
-    {"Executor", "Part", "Split", "TensorSpec", "aten", "load", "loader", "torch"}
+    {
+        "Capture",
+        "Executor",
+        "Part",
+        "Split",
+        "StreamOptions",
+        "TensorSpec",
+        "aten",
+        "load",
+        "loader",
+        "torch",
+    }
 )
 
 

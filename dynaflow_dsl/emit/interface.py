@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from math import lcm
 
+from dynaflow_dsl.bind.capture import by_address
 from dynaflow_dsl.bind.model import Binding
 from dynaflow_dsl.emit.layout import Bracket, Expression, call, flat, lay_out, string
 from dynaflow_dsl.graph.model import Input, TensorType
@@ -77,7 +78,48 @@ def class_attributes(plan: Plan) -> list[str]:
     if len(plan.streams) > 1:
         names = tuple(map(string, plan.streams[1:]))
         lines += lay_out("", Bracket("stream_names = ", "(", names), "", 4)
+    if options := _stream_options(plan):
+        lines += lay_out("", Bracket("stream_options = ", "{", options), "", 4)
+    if binding.schedule.captures:
+        lines += lay_out("capture = ", _capture(binding), "", 4)
     return lines
+
+
+def _stream_options(plan: Plan) -> tuple[Expression, ...]:
+    """One entry for each stream that differs from a plain one."""
+    found: list[Expression] = []
+    for stream in plan.binding.schedule.streams:
+        options = []
+        if stream.priority != "normal":
+            options.append(f"priority={string(stream.priority)}")
+        if stream.sms is not None:
+            options.append(f"sms={stream.sms}")
+        if options:
+            key = f"{string(stream.name)}: "
+            found.append(_keyed(key, call("StreamOptions", options)))
+    return tuple(found)
+
+
+def _capture(binding: Binding) -> Bracket:
+    """`Capture({"batch": (64, 128)}, in_place=("keys",), padding={"batch": (0,)})`."""
+    captures = binding.schedule.captures
+    sizes: list[Expression] = [
+        Bracket(f"{string(line.dimension)}: ", "(", tuple(map(str, line.sizes)))
+        for line in captures
+    ]
+    arguments: list[Expression] = [Bracket("", "{", tuple(sizes))]
+    if names := tuple(map(string, by_address(binding.graph))):
+        arguments.append(Bracket("in_place=", "(", names))
+    if binding.output_rows:
+        rows: list[Expression] = [
+            Bracket(f"{string(name)}: ", "(", tuple(map(repr, axes)))
+            for name, axes in binding.output_rows.items()
+        ]
+        arguments.append(Bracket("padding=", "{", tuple(rows)))
+    arguments += [
+        f"{name}=True" for name in ("static", "pieces") if getattr(captures[0], name)
+    ]
+    return call("Capture", arguments)
 
 
 def _written(binding: Binding) -> list[str]:
@@ -130,8 +172,8 @@ def _keyed(key: str, value: Expression) -> Expression:
     match value:
         case str():
             return f"{key}{value}"
-        case Bracket(_, opening, items):
-            return Bracket(key, opening, items)
+        case Bracket(head, opening, items):
+            return Bracket(f"{key}{head}", opening, items)
 
 
 def _input_row(key: str, specs: Sequence[Bracket], count: int | None) -> list[str]:

@@ -9,7 +9,7 @@ from functools import cache
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from dynaflow_dsl.emit.executors import ModuleWriter
-from dynaflow_dsl.emit.layout import docstring
+from dynaflow_dsl.emit.layout import WIDTH, docstring
 from dynaflow_dsl.emit.line_map import operation_lines, plan_lines, unmark, write_map
 from dynaflow_dsl.emit.model import Module
 from dynaflow_dsl.emit.select import ChoiceText, loader_lines, write_choice
@@ -53,6 +53,11 @@ def emit(
     imports = ["Executor", "Part", "TensorSpec", "loader"]
     if any(p.plan.binding.schedule.split for p in plans):
         imports.insert(2, "Split")
+    schedules = [proved.plan.binding.schedule for proved in plans]
+    if any(schedule.captures for schedule in schedules):
+        imports.insert(0, "Capture")
+    if any("stream_options" in line for text in executors for line in text.attributes):
+        imports.insert(imports.index("TensorSpec"), "StreamOptions")
     digests = {
         p.plan.binding.graph.entry: graph_digest(p.plan.binding.graph) for p in plans
     }
@@ -71,7 +76,7 @@ def emit(
         standard_imports=["from fractions import Fraction"]
         if any(each.exact for each in choices)
         else [],
-        imports=", ".join(imports),
+        imports=_import_list(imports),
         kernels=[each.statement for each in writer.kernels.imported],
         executors=executors,
         choices=[each.lines for each in choices],
@@ -101,6 +106,14 @@ def emit(
         format_number=MODULE_FORMAT,
     )
     return Module(name, text, map_text)
+
+
+def _import_list(names: Sequence[str]) -> str:
+    """What stands behind `import`, over several lines where one is too long."""
+    text = ", ".join(names)
+    if len(f"from dynaflow_dsl.runtime import {text}") <= WIDTH:
+        return text
+    return "(\n" + "".join(f"    {name},\n" for name in names) + ")"
 
 
 @cache

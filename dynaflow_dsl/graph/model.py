@@ -128,7 +128,9 @@ class Input:
     it. Step inputs are arguments of the adapter: `argument` is its position, `name` its
     name, with `.k` appended for the k-th tensor of a list argument. `persistent` inputs
     keep their address between steps (KV caches). `constant` inputs are small tensors
-    made while tracing; their `data` is a nested tuple of numbers.
+    made while tracing; their `data` is a nested tuple of numbers. A persistent input
+    has room for `capacity` rows, None where its owner decides; with `scratch`, those
+    beyond a step's size may be overwritten.
     """
 
     name: str
@@ -136,6 +138,8 @@ class Input:
     value: Value
     argument: int | None = None
     data: object = None
+    capacity: int | None = None
+    scratch: bool = False
 
 
 @dataclass(frozen=True, slots=True)

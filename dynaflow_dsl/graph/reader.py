@@ -57,6 +57,7 @@ _GRAPH_KEYS = {
     "code": dict,
 }
 _INPUT_KEYS = {"kind": str, "name": str, "value": list}
+_INPUT_OPTIONS = {"argument": int, "data": object, "capacity": int, "scratch": bool}
 _OPERATION_KEYS = {
     "name": str,
     "call": str,
@@ -287,7 +288,7 @@ def _argument_name(data: object) -> tuple[str, int | None]:
 
 
 def _input(data: object, scope: _Scope) -> Input:
-    fields = _fields(data, _INPUT_KEYS, {"argument": int, "data": object})
+    fields = _fields(data, _INPUT_KEYS, _INPUT_OPTIONS)
     kind = fields["kind"]
     if kind not in _KINDS:
         raise _Wrong(f"kind: {kind!r} is none of {', '.join(_KINDS)}")
@@ -295,6 +296,11 @@ def _input(data: object, scope: _Scope) -> Input:
         raise _Wrong("step and persistent inputs, and only they, have an argument")
     if ("data" in fields) != (kind == "constant"):
         raise _Wrong("constants, and only they, have data")
+    capacity, scratch = fields.get("capacity"), fields.get("scratch", False)
+    if kind != "persistent" and (capacity is not None or scratch):
+        raise _Wrong("only persistent inputs have a capacity or scratch rows")
+    if capacity is not None and not 1 <= capacity <= _LARGEST_SIZE:
+        raise _Wrong(f"there is no capacity of {capacity} rows")
     value = _value(fields["value"], scope)
     name = fields["name"]
     # An operation may have taken the name.
@@ -302,7 +308,8 @@ def _input(data: object, scope: _Scope) -> Input:
     if not name or not value.name.startswith(name) or suffix.replace("@input", ""):
         raise _Wrong(f"its value is {value.name!r}, which is not named after it")
     constant = read_argument(fields["data"]) if kind == "constant" else None
-    return Input(name, kind, value, fields.get("argument"), constant)
+    argument = fields.get("argument")
+    return Input(name, kind, value, argument, constant, capacity, scratch)
 
 
 def _check_signature(

@@ -116,6 +116,10 @@ def _input(item: Input, owners: dict[int, str]) -> Mapping[str, object]:
         data["argument"] = item.argument
     if item.kind == "constant":
         data["data"] = write_argument(item.data)  # type: ignore[arg-type]
+    if item.capacity is not None:
+        data["capacity"] = item.capacity
+    if item.scratch:
+        data["scratch"] = True
     return data
 
 

@@ -47,6 +47,17 @@ def _schedule(schedule: model.Schedule) -> list[object]:
         more.append(["require", conditions])
     if through := [part for part in schedule.parts if part.via is not None]:
         more.append(["via", [_via(part) for part in through]])
+    options = [
+        [stream.name, stream.priority, stream.sms]
+        for stream in schedule.streams
+        if stream.priority != "normal" or stream.sms is not None
+    ]
+    if options:
+        more.append(["streams", options])
+    if schedule.captures:
+        sizes = [[each.dimension, each.sizes] for each in schedule.captures]
+        chosen = schedule.captures[0]
+        more.append(["capture", sizes, chosen.static, chosen.pieces])
     first, *others = schedule.sections
     if others or first.each is None:
         sections: list[object] = [["sections", *map(_section, schedule.sections)]]

@@ -24,6 +24,8 @@ Number: TypeAlias = int | Fraction
 Atom: TypeAlias = bool | int | Fraction | str
 Value: TypeAlias = Atom | tuple[Atom, ...]
 
+Priority: TypeAlias = Literal["normal", "high"]
+
 
 @dataclass(frozen=True, slots=True)
 class ModelReference:
@@ -66,10 +68,32 @@ class UsedFact:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A CUDA stream beside `main`, which always exists and is not listed."""
+    """A CUDA stream beside `main`, which always exists and is not listed.
+
+    `sms` is the number of multiprocessors that its work is kept to; None is all.
+    """
 
     name: str
     span: Span
+    priority: Priority = "normal"
+    sms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """Sizes of a dimension, ascending, at which a step becomes one CUDA graph.
+
+    The options are those of the whole step, the same on all lines of a schedule:
+    `static` compiles parts for each size alone, `pieces` captures what lies between
+    parts that cannot be captured. `name_span` is the dimension's.
+    """
+
+    dimension: str
+    sizes: tuple[int, ...]
+    name_span: Span
+    span: Span
+    static: bool = False
+    pieces: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +339,7 @@ class Schedule:
     span: Span
     parameters: tuple[Parameter, ...] = ()
     requirements: tuple[Requirement, ...] = ()
+    captures: tuple[Capture, ...] = ()
 
     @property
     def pieces(self) -> int:

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.resolve import model
-from dynaflow_dsl.resolve.findings import Names, given_twice, not_yet
+from dynaflow_dsl.resolve.capture import resolve_captures
+from dynaflow_dsl.resolve.findings import Names, given_twice
 from dynaflow_dsl.resolve.groups import Groups
 from dynaflow_dsl.resolve.kernels import Kernels
 from dynaflow_dsl.resolve.parameters import Argument, listed, resolve_parameters
 from dynaflow_dsl.resolve.requirements import check_names
 from dynaflow_dsl.resolve.sections import SectionResolver, contents
 from dynaflow_dsl.resolve.split import resolve_split
-from dynaflow_dsl.resolve.values import options_by_name
+from dynaflow_dsl.resolve.stream import resolve_stream
 from dynaflow_dsl.syntax import model as syntax
 
 
@@ -25,6 +26,7 @@ class Statements:
     streams: tuple[syntax.Stream, ...]
     split: syntax.Split | None
     requirements: tuple[syntax.Require, ...]
+    captures: tuple[syntax.Capture, ...]
 
 
 class ScheduleResolver:
@@ -59,6 +61,7 @@ class ScheduleResolver:
         if statements.split is not None:
             split = resolve_split(statements.split, self.scope, self.found)
             self.names.declare("split index", statements.split.index)
+        captures = resolve_captures(statements.captures, self.scope, self.found)
         resolver = SectionResolver(
             [stream.name for stream in streams],
             split,
@@ -100,13 +103,15 @@ class ScheduleResolver:
                 model.Requirement(requirement.condition, requirement.span)
                 for requirement in statements.requirements
             ),
+            captures,
         )
 
     def _statements(self) -> Statements:
-        """Sort the statements, and refuse those that this release does not have."""
+        """Sort the statements that stand in no section."""
         streams: list[syntax.Stream] = []
         split: syntax.Split | None = None
         requirements: list[syntax.Require] = []
+        captures: list[syntax.Capture] = []
         for statement in self.tree.statements:
             match statement:
                 case syntax.Stream():
@@ -117,19 +122,17 @@ class ScheduleResolver:
                     split = split or statement
                 case syntax.Require():
                     requirements.append(statement)
-                case syntax.Capture(span=span):
-                    self.found.append(not_yet("'capture'", span))
+                case syntax.Capture():
+                    captures.append(statement)
                 case _:
                     # In a section.
                     pass
-        return Statements(tuple(streams), split, tuple(requirements))
+        return Statements(tuple(streams), split, tuple(requirements), tuple(captures))
 
     def _stream(self, stream: syntax.Stream, refused: set[str]) -> model.Stream:
         if not self.names.declare("stream", stream.name):
             refused.add(stream.name.text)
-        unsupported = ["priority", "sms"]
-        options_by_name(stream.options, "stream", [], unsupported, self.found)
-        return model.Stream(stream.name.text, stream.name.span)
+        return resolve_stream(stream, self.scope, self.found)
 
 
 def _nothing_placed(tree: syntax.Schedule) -> Diagnostic:

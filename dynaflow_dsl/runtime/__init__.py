@@ -4,11 +4,19 @@ from dynaflow_dsl.runtime.errors import InputError, LoadError, RuntimeFault
 from dynaflow_dsl.runtime.executor import Executor
 from dynaflow_dsl.runtime.kernels import Kernel, kernel
 from dynaflow_dsl.runtime.load import loader
-from dynaflow_dsl.runtime.model import Part, Split, TensorSpec
+from dynaflow_dsl.runtime.model import (
+    Capture,
+    Part,
+    Split,
+    StreamOptions,
+    TensorSpec,
+)
+from dynaflow_dsl.runtime.report import SizeReport, StepReport
 from dynaflow_dsl.runtime.select import Selected
 from dynaflow_dsl.runtime.streams import Event, Stream, Streams, make_streams
 
 __all__ = [
+    "Capture",
     "Event",
     "Executor",
     "InputError",
@@ -17,8 +25,11 @@ __all__ = [
     "Part",
     "RuntimeFault",
     "Selected",
+    "SizeReport",
     "Split",
+    "StepReport",
     "Stream",
+    "StreamOptions",
     "Streams",
     "TensorSpec",
     "kernel",

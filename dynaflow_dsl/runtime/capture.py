@@ -16,6 +16,7 @@ from dynaflow_dsl.runtime.executor import Executor, attach
 from dynaflow_dsl.runtime.inductor import FakeWorld, Size
 from dynaflow_dsl.runtime.inputs import InputSpecs, dtype_of, factors
 from dynaflow_dsl.runtime.model import TensorSpec
+from dynaflow_dsl.runtime.streams import CallingThread, CpuStreams
 from dynaflow_dsl.runtime.weights import Weights, record
 
 
@@ -57,14 +58,16 @@ class Variant:
 
 @dataclass(slots=True)
 class Observed:
-    """What a run of `sequential` on fake tensors called.
+    """What a run on fake tensors called.
 
-    `variants` are by part and iteration; `parts` names the part that first called each
+    `variants` are by part and iteration; `calls` holds all of them where sizes are
+    numbers and pieces may differ. `parts` names the part that first called each
     variant. `fresh` gives the number of outputs of variants whose outputs are new
     tensors that share no memory.
     """
 
     variants: dict[tuple[str, int], Variant] = field(default_factory=dict)
+    calls: dict[tuple[str, int], list[Variant]] = field(default_factory=dict)
     parts: dict[Variant, str] = field(default_factory=dict)
     fresh: dict[Variant, int] = field(default_factory=dict)
 
@@ -84,14 +87,17 @@ def observe(
     functions: Mapping[str, Sequence[Callable[..., Any]]],
     weights: Mapping[str, Sequence[Weights]],
     device: torch.device,
+    sizes: Mapping[str, int] | None = None,
 ) -> Observed:
     """Run `sequential` on fake tensors and note what every part is called with.
 
     `functions` and `weights` are those of each part's iterations. Layers whose inputs
-    look the same run once. Raises LoadError (DFS805) when the operations hold for one
-    size of a dimension only.
+    look the same run once. With `sizes`, numbers instead of symbols, what runs is what
+    a step of these sizes runs. Raises LoadError (DFS805) when the operations hold for
+    one size of a dimension only.
     """
-    world = FakeWorld(dimensions_of(executor.inputs))
+    world = FakeWorld(dimensions_of(executor.inputs) if sizes is None else ())
+    world.sizes.update(sizes or {})
     observed = Observed()
     results: dict[Variant, Any] = {}
 
@@ -104,7 +110,10 @@ def observe(
             described = tuple(_describe(part, value, world) for value in arguments)
             variant = Variant(function, layouts, described)
             known = observed.variants.setdefault((part, position), variant)
-            if known != variant:
+            listed = observed.calls.setdefault((part, position), [])
+            if variant not in listed:
+                listed.append(variant)
+            if known != variant and sizes is None:
                 raise LoadError(
                     "DFS805",
                     f"the part `{part}` is called twice for iteration {position} of "
@@ -137,7 +146,15 @@ def observe(
             else [_fake_input(one, world, device) for one in spec]
             for spec in executor.inputs.values()
         ]
-        fake_executor.sequential(*inputs)
+        split = executor.split
+        if sizes is None or (
+            split is not None and not split.fills(sizes[split.dimension])
+        ):
+            fake_executor.sequential(*inputs)
+        else:
+            names = executor.stream_names
+            fake_executor.streams = CpuStreams(*map(CallingThread, ("main", *names)))
+            fake_executor.step(*inputs)
     if fixed := world.fixed():
         ties = ", ".join(f"{name} = {value}" for name, value in fixed.items())
         raise LoadError(

@@ -19,6 +19,7 @@ from dynaflow_dsl.runtime.artifacts import (
 )
 from dynaflow_dsl.runtime.capture import (
     Literal,
+    Observed,
     SizeInput,
     TensorLayout,
     Traced,
@@ -44,6 +45,8 @@ from dynaflow_dsl.runtime.weights import Weights, record
 
 # A loaded artifact: its function, and the conditions on sizes that it holds under.
 Loaded: TypeAlias = tuple[Boxed, tuple[str, ...]]
+# A dimension, the argument that has its size, and the axis; None for a size itself.
+SizePlace: TypeAlias = tuple[str, int, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ def compile_parts(
     device: torch.device,
     folder: Path,
     loaded: dict[str, Loaded] | None = None,
+    static: Sequence[Mapping[str, int]] = (),
 ) -> dict[str, list[Call]]:
     """One compiled callable for each iteration of each part.
 
@@ -94,6 +98,12 @@ def compile_parts(
                     first = replace(first, boxed=without_wrapper(first.boxed, outputs))
                 sampled = list(sample_sizes(dimensions, executor.dimensions))
                 compiled[variant] = tuple(for_other_sizes(first, make, sampled))
+            alone = _for_sizes_alone(
+                [observe(executor, functions, weights, device, one) for one in static],
+                lambda variant, part: _compiled(
+                    variant, part, (), {}, identity, folder, known
+                ),
+            )
     calls: dict[str, list[Call]] = {}
     for part, listed in weights.items():
         calls[part] = []
@@ -102,10 +112,34 @@ def compile_parts(
             if variant_of is None:
                 calls[part].append(_never_called(part, position))
             else:
+                found = alone.get((part, position), [])
                 calls[part].append(
-                    _bind_all(part, variant_of, compiled[variant_of], own)
+                    _bind_all(part, variant_of, compiled[variant_of], found, own)
                 )
     return calls
+
+
+# A variant for sizes that are numbers, and what it was compiled to.
+Alone: TypeAlias = tuple[Variant, CompiledPart]
+
+
+def _for_sizes_alone(
+    observed: Sequence[Observed], make: Callable[[Variant, str], CompiledPart]
+) -> dict[tuple[str, int], list[Alone]]:
+    """What each iteration of each part is called with, equal calls compiled once."""
+    compiled: dict[Variant, CompiledPart] = {}
+    found: dict[tuple[str, int], list[Alone]] = {}
+    for one in observed:
+        for (part, position), variants in one.calls.items():
+            for variant in variants:
+                if variant not in compiled:
+                    made = make(variant, part)
+                    if (outputs := one.fresh.get(variant)) is not None:
+                        made = replace(made, boxed=without_wrapper(made.boxed, outputs))
+                    compiled[variant] = made
+                pair = variant, compiled[variant]
+                found.setdefault((part, position), []).append(pair)
+    return found
 
 
 def _compiled(
@@ -164,16 +198,28 @@ def _compiled(
 
 
 def _bind_all(
-    part: str, variant: Variant, compiled: Sequence[CompiledPart], own: Weights
+    part: str,
+    variant: Variant,
+    compiled: Sequence[CompiledPart],
+    alone: Sequence[Alone],
+    own: Weights,
 ) -> Call:
-    """A callable that takes the iteration's inputs, of any size."""
+    """A callable that takes the iteration's inputs, of any size.
+
+    `alone` was compiled for single sizes and goes first where it fits.
+    """
     weights = tuple(own.values())
     calls = [_bind(part, variant, one, weights) for one in compiled]
-    if not compiled[0].conditions:
+    if not compiled[0].conditions and not alone:
         return calls[0]
     conditions = [one.conditions for one in compiled]
     text = partial(variant.function, record(own))
-    return _by_size(part, variant, conditions, calls, text)
+    places = _places(variant)
+    chosen = {
+        _sizes_of(static, places): _bind(part, static, one, weights)
+        for static, one in alone
+    }
+    return _by_size(part, places, conditions, calls, text, chosen)
 
 
 def _bind(
@@ -245,16 +291,31 @@ def _bind_with_literals(
     return call
 
 
+def _sizes_of(variant: Variant, places: Sequence[SizePlace]) -> tuple[int, ...]:
+    """The sizes of a variant whose sizes are numbers."""
+    found = []
+    for _, position, axis in places:
+        layout = variant.arguments[position]
+        size = layout.shape[axis or 0] if isinstance(layout, TensorLayout) else None
+        if isinstance(layout, Literal):
+            size = layout.value  # type: ignore[assignment]
+        assert isinstance(size, int)
+        found.append(size)
+    return tuple(found)
+
+
 def _by_size(
     part: str,
-    variant: Variant,
+    places: Sequence[SizePlace],
     conditions: Sequence[Sequence[str]],
     calls: Sequence[Call],
     text: Call,
+    chosen: dict[tuple[int, ...], Call],
 ) -> Call:
-    """Choose what was compiled for the sizes at hand, once for each combination."""
-    places = _places(variant)
-    chosen: dict[tuple[int, ...], Call] = {}
+    """Choose what was compiled for the sizes at hand, once for each combination.
+
+    `chosen` holds what is known beforehand, and is filled further.
+    """
 
     def call(*arguments: Any) -> Any:
         sizes = tuple(
@@ -290,7 +351,7 @@ def _not_compiled(
     )
 
 
-def _places(variant: Variant) -> list[tuple[str, int, int | None]]:
+def _places(variant: Variant) -> list[SizePlace]:
     """For each dimension, the first argument and axis that has exactly its size."""
     found: dict[str, tuple[str, int, int | None]] = {}
     for position, layout in enumerate(variant.arguments):

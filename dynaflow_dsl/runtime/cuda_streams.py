@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import torch
 
+from dynaflow_dsl.runtime.errors import LoadError
+from dynaflow_dsl.runtime.model import StreamOptions
 from dynaflow_dsl.runtime.streams import Streams
 
 
@@ -66,6 +68,10 @@ class SideStream:
 class CudaStreams(Streams):
     """Streams of one device; a step inside a capture ends at main."""
 
+    def __init__(self, main: CurrentStream, *sides: SideStream) -> None:
+        super().__init__(main, *sides)
+        self.sides = sides
+
     def join(self) -> None:
         """Let main wait for every stream, then every stream for main.
 
@@ -80,13 +86,81 @@ class CudaStreams(Streams):
                 stream.wait(done)
 
 
+# CUDA's numbers: lower goes first, and 0 is the lowest that streams have.
+_PRIORITIES = {"normal": 0, "high": -1}
+
+
 @cache
-def _side_stream(index: int, name: str) -> torch.cuda.Stream:
-    return torch.cuda.Stream(index)  # type: ignore[no-untyped-call]
+def _side_stream(index: int, name: str, options: StreamOptions) -> torch.cuda.Stream:
+    if options.sms is None:
+        priority = _PRIORITIES[options.priority]
+        return torch.cuda.Stream(index, priority)  # type: ignore[no-untyped-call]
+    return _partition_stream(index, name, options.sms)
 
 
-def cuda_streams(device: torch.device, names: Sequence[str]) -> CudaStreams:
-    """Main, and one stream of the device for each name."""
+def _partition_stream(index: int, name: str, sms: int) -> torch.cuda.Stream:
+    """A stream whose work is kept to some multiprocessors, by a green context."""
+    most = torch.cuda.get_device_properties(index).multi_processor_count
+    if sms > most:
+        raise LoadError(
+            "DFS807",
+            f"the stream `{name}` asks for {sms} multiprocessors, and the device has "
+            f"{most}: give it fewer.",
+        )
+    context = _green_context(index, name, sms)
+    # The stream lives as long as its context, which is kept for good.
+    _contexts.append(context)
+    stream: torch.cuda.Stream = context.Stream()
+    return stream
+
+
+def _green_context(index: int, name: str, sms: int) -> Any:
+    asked = f"the stream `{name}` asks for {sms} multiprocessors (`sms`), and"
+    try:
+        from torch.cuda.green_contexts import SUPPORTED, GreenContext
+    except ImportError:
+        supported = False
+    else:
+        supported = SUPPORTED and hasattr(GreenContext, "Stream")
+    if not supported:
+        raise LoadError(
+            "DFS807",
+            f"{asked} this PyTorch ({torch.__version__}) has no green contexts with "
+            "streams: leave `sms` out.",
+        )
+    with torch.cuda.device(index):
+        # Partitions are made of the primary context, which is there after first use.
+        torch.cuda.synchronize()
+        try:
+            return GreenContext.create(num_sms=sms, device_id=index)
+        except RuntimeError as error:
+            first = str(error).partition("\n")[0]
+            raise LoadError("DFS807", f"{asked} the device refuses: {first}") from error
+
+
+_contexts: list[Any] = []
+
+
+def cuda_streams(
+    device: torch.device,
+    names: Sequence[str],
+    options: Mapping[str, StreamOptions] | None = None,
+) -> CudaStreams:
+    """Main, and one stream of the device for each name.
+
+    Raises LoadError (DFS807) for options that the device cannot do.
+    """
     index = device.index if device.index is not None else torch.cuda.current_device()
-    others = (SideStream(name, _side_stream(index, name)) for name in names)
-    return CudaStreams(CurrentStream(torch.device("cuda", index)), *others)
+    chosen = {name: (options or {}).get(name, StreamOptions()) for name in names}
+    for name, one in chosen.items():
+        if one.sms is not None and one.priority != "normal":
+            raise LoadError(
+                "DFS807",
+                f"the stream `{name}` asks for `priority` and `sms`, and PyTorch gives "
+                "streams with a share of the multiprocessors no priority: leave one "
+                "of them out.",
+            )
+    sides = [
+        SideStream(name, _side_stream(index, name, one)) for name, one in chosen.items()
+    ]
+    return CudaStreams(CurrentStream(torch.device("cuda", index)), *sides)

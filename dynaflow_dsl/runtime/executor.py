@@ -10,8 +10,12 @@ from typing import Any, ClassVar, TypeAlias
 import torch
 
 from dynaflow_dsl.runtime.errors import LoadError
+from dynaflow_dsl.runtime.graphs import GraphBackend
 from dynaflow_dsl.runtime.inputs import Bounds, InputCheck, InputSpecs
-from dynaflow_dsl.runtime.model import Part, Split
+from dynaflow_dsl.runtime.model import Capture, Part, Split, StreamOptions
+from dynaflow_dsl.runtime.recording import Parts
+from dynaflow_dsl.runtime.replay import Replays
+from dynaflow_dsl.runtime.report import StepReport
 from dynaflow_dsl.runtime.streams import Streams
 
 # A part with its weights: called with the iteration's inputs.
@@ -27,7 +31,8 @@ class Setup:
     """What an executor is made of when its module is loaded.
 
     `calls` holds one callable per iteration of each part. `explain` adds to an
-    exception where in the schedule it was raised.
+    exception where in the schedule it was raised. `graphs` records steps; None where
+    nothing is captured.
     """
 
     calls: Mapping[str, Sequence[Call]]
@@ -35,6 +40,7 @@ class Setup:
     device: torch.device
     explain: Callable[[BaseException], None]
     always_sequential: bool = False
+    graphs: GraphBackend | None = None
 
 
 class Executor:
@@ -44,6 +50,7 @@ class Executor:
     variables. An instance has one attribute per part, called with the iteration and its
     inputs. `schedule` and `entry` say which executor of a module it is; `dimensions`
     holds inclusive bounds, and `written` names arguments that a step writes in place.
+    `capture` says which steps become CUDA graphs.
     """
 
     schedule: ClassVar[str] = ""
@@ -53,6 +60,8 @@ class Executor:
     written: ClassVar[tuple[str, ...]] = ()
     split: ClassVar[Split | None] = None
     stream_names: ClassVar[tuple[str, ...]] = ()
+    stream_options: ClassVar[Mapping[str, StreamOptions]] = MappingProxyType({})
+    capture: ClassVar[Capture | None] = None
 
     # Plain annotations of functions: the generated signatures differ by module.
     step: ClassVar[Callable[..., Any]]
@@ -75,6 +84,17 @@ class Executor:
         )
         self._count = len(self.inputs)
         attach(self, setup.calls)
+        self._replays: Replays | None = None
+        if self.capture is not None and setup.graphs is not None:
+            self._replays = Replays(
+                self.capture,
+                self.inputs,
+                setup.device,
+                Parts(self, tuple(setup.calls)),
+                setup.streams,
+                setup.graphs,
+                setup.explain,
+            )
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Run one step; arguments are the entry's inputs, by position or by name.
@@ -82,6 +102,14 @@ class Executor:
         Runs `step`, or `sequential` where a piece of the split would be empty. Raises
         InputError (DFS802) for inputs that the module was not made for.
         """
+        replays = self._replays
+        if replays is not None and not named:
+            replay = replays.find(arguments)
+            if replay is not None:
+                if torch.is_grad_enabled():
+                    with torch.no_grad():
+                        return replays.run(replay, arguments)
+                return replays.run(replay, arguments)
         arguments, sizes = self.check(arguments, named)
         return self.run(arguments, sizes)
 
@@ -105,18 +133,33 @@ class Executor:
         *,
         sequential: bool = False,
     ) -> Any:
-        """Run a step with arguments that were checked; `sequential` runs it unsplit."""
+        """Run a step with arguments that were checked; `sequential` runs it unsplit.
+
+        A step that is asked to be unsplit is not captured: the graph of its size is
+        that of the schedule.
+        """
+        replays = None if sequential else self._replays
         run = self.step
         if sequential or self._always_sequential or not self.fills(sizes):
             run = self.sequential
         try:
-            if torch.is_grad_enabled():
-                with torch.no_grad():
-                    return run(*arguments)
-            return run(*arguments)
+            with torch.no_grad():
+                if replays is not None:
+                    return replays(run, arguments, sizes)
+                return run(*arguments)
         except Exception as error:
             self._explain(error)
             raise
+
+    def report(self) -> StepReport:
+        """What has been captured so far: sizes, graphs and memory."""
+        name = f"{self.schedule}, entry {self.entry}"
+        return StepReport(name) if self._replays is None else self._replays.report(name)
+
+    def release(self) -> None:
+        """Drop all captured graphs; the next step of each size is captured anew."""
+        if self._replays is not None:
+            self._replays.release()
 
 
 def attach(executor: Executor, calls: Mapping[str, Sequence[Call]]) -> None:

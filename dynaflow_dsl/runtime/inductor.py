@@ -54,7 +54,7 @@ class FakeWorld:
         self.mode = FakeTensorMode(
             shape_env=self.environment, allow_non_fake_inputs=True
         )
-        self.sizes: dict[str, torch.SymInt] = {}
+        self.sizes: dict[str, Size] = {}
         self._symbols: dict[Any, Any] = {}
         for name in dimensions:
             seed = torch.empty((hints or {}).get(name, USUAL_SIZE), device="meta")
@@ -62,7 +62,7 @@ class FakeWorld:
             fake = self.mode.from_tensor(
                 seed, source=ConstantSource(name), symbolic_context=context
             )
-            self.sizes[name] = fake.shape[0]  # type: ignore[assignment]
+            self.sizes[name] = fake.shape[0]
             self._symbols[fake.shape[0].node.expr] = name  # type: ignore[attr-defined]
 
     @contextmanager

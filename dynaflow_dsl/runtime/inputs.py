@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
@@ -37,8 +38,21 @@ def dtype_of(name: str) -> torch.dtype:
     return dtype
 
 
+# How many shapes are kept that were found to be right.
+_MOST_ACCEPTED = 256
+
+
+@dataclass(slots=True)
+class _Accepted:
+    """Shapes that were found to be right together, and the sizes they stand for."""
+
+    expected: tuple[tuple[torch.Size, torch.dtype], ...]
+    overlaps: OverlapCheck | None
+    sizes: dict[str, int]
+
+
 class InputCheck:
-    """Checks the arguments of one entry; remembers the shapes that it last accepted.
+    """Checks the arguments of one entry; remembers the shapes that it accepted.
 
     `written` names the arguments whose tensors a step writes in place. Calling it gives
     the sizes of the named dimensions. Raises InputError (DFS802).
@@ -54,14 +68,15 @@ class InputCheck:
         self._inputs = inputs
         self._device = device
         self._dimensions = dimensions or {}
-        self._overlaps = OverlapCheck(_labels(inputs), written) if written else None
+        self._written = written
         self._names = tuple(inputs)
         self._lengths = tuple(
             None if isinstance(spec, TensorSpec) else len(spec)
             for spec in inputs.values()
         )
-        self._accepted: tuple[tuple[torch.Size, torch.dtype], ...] = ()
-        self._sizes: dict[str, int] = {}
+        self._labels = _labels(inputs)
+        # By the shape of the first tensor, which differs where sizes do.
+        self._accepted: dict[torch.Size, _Accepted] = {}
 
     def arrange(
         self, arguments: tuple[Any, ...], named: Mapping[str, Any]
@@ -93,10 +108,11 @@ class InputCheck:
                 flat.extend(argument)
             else:
                 break
-        accepted, device = self._accepted, self._device
-        if len(flat) == len(accepted):
-            try:
-                for tensor, (shape, dtype) in zip(flat, accepted, strict=True):
+        device = self._device
+        try:
+            accepted = self._accepted.get(flat[0].shape) if flat else None
+            if accepted is not None and len(flat) == len(accepted.expected):
+                for tensor, (shape, dtype) in zip(flat, accepted.expected, strict=True):
                     if (
                         tensor.shape != shape
                         or tensor.dtype is not dtype
@@ -105,11 +121,11 @@ class InputCheck:
                     ):
                         break
                 else:
-                    if self._overlaps is not None:
-                        self._overlaps(flat)
-                    return self._sizes
-            except AttributeError:  # not a tensor: the full check says so
-                pass
+                    if accepted.overlaps is not None:
+                        accepted.overlaps(flat)
+                    return accepted.sizes
+        except AttributeError:  # not a tensor: the full check says so
+            pass
         return self._check(arguments)
 
     def _check(self, arguments: Sequence[Any]) -> dict[str, int]:
@@ -145,10 +161,15 @@ class InputCheck:
                     f"the dimension `{name}` was traced from {bounds}, and {name} = "
                     f"{size} in `{origin}`.",
                 )
-        if self._overlaps is not None:
-            self._overlaps.resize(flat)
-            self._overlaps(flat)
-        self._accepted, self._sizes = tuple(accepted), sizes
+        overlaps = OverlapCheck(self._labels, self._written) if self._written else None
+        if overlaps is not None:
+            overlaps.resize(flat)
+            overlaps(flat)
+        if flat:
+            if len(self._accepted) >= _MOST_ACCEPTED:
+                self._accepted.clear()
+            found = _Accepted(tuple(accepted), overlaps, sizes)
+            self._accepted[flat[0].shape] = found
         return sizes
 
     def _check_tensor(

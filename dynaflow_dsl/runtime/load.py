@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -14,7 +15,9 @@ import torch
 from dynaflow_dsl.runtime.artifacts import cache_folder
 from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.executor import Call, Executor, Setup
+from dynaflow_dsl.runtime.graphs import GraphBackend, make_graphs
 from dynaflow_dsl.runtime.kernels import Kernel, compared_once, source_digest
+from dynaflow_dsl.runtime.model import Capture
 from dynaflow_dsl.runtime.module_map import ModuleMap, read_map
 from dynaflow_dsl.runtime.notes import add_place
 from dynaflow_dsl.runtime.select import Choice, Selected
@@ -42,6 +45,7 @@ def loader(
         compile: bool = True,  # noqa: A002 - the name users expect
         cache: str | os.PathLike[str] | None = None,
         check: Literal["quick", "none"] = "quick",
+        capture: bool = True,
         streams: MakeStreams = make_streams,
     ) -> Any:
         """Bind the module to `model`: an executor, or one attribute per entry.
@@ -51,8 +55,9 @@ def loader(
         `compile=False` runs the module's text as it stands. `cache` is the folder of
         compiled parts (else `DFSC_CACHE_DIR`, else the user's cache). `check="none"`
         leaves out comparing versions, source, configuration and plain attributes; the
-        model's tensors are always compared. `streams` makes the streams that steps run
-        on. Raises LoadError.
+        model's tensors are always compared. `capture=False` captures no step in a CUDA
+        graph, whatever the schedule says. `streams` makes the streams that steps run
+        on, which then have no options. Raises LoadError.
         """
         if check not in ("quick", "none"):
             raise ValueError(f'check is "quick" or "none", not {check!r}')
@@ -61,7 +66,12 @@ def loader(
         module_map = read_map(Path(file))
         target = _device(device)
         # A device that has no streams is refused before its model is looked at.
-        made = [streams(target, executor.stream_names) for executor in executors]
+        made = [
+            make_streams(target, executor.stream_names, executor.stream_options)
+            if streams is make_streams
+            else streams(target, executor.stream_names)
+            for executor in executors
+        ]
         tensors = model_tensors(model)
         check_model(model, tensors, module_map, target, fingerprint=check == "quick")
         if check == "quick":
@@ -80,6 +90,9 @@ def loader(
                 own_streams,
                 cache_folder(cache) if compile else None,
                 compiled,
+                make_graphs(target, own_streams)
+                if capture and executor.capture is not None
+                else None,
             )
             for executor, own_streams in zip(executors, made, strict=True)
         ]
@@ -139,6 +152,14 @@ def _device(given: str | torch.device) -> torch.device:
     return device
 
 
+def _static_sizes(capture: Capture | None) -> list[dict[str, int]]:
+    """Sizes of steps whose parts are compiled for these sizes alone."""
+    if capture is None or not capture.static:
+        return []
+    combinations = product(*capture.sizes.values())
+    return [dict(zip(capture.sizes, one, strict=True)) for one in combinations]
+
+
 def _load_one(
     executor: type[Executor],
     tensors: dict[str, torch.Tensor],
@@ -148,6 +169,7 @@ def _load_one(
     streams: Streams,
     folder: Path | None,
     compiled: dict[str, Any],
+    graphs: GraphBackend | None,
 ) -> Executor:
     """One executor; `compiled` holds what others of the module compiled already."""
     parts = executor.parts()
@@ -179,8 +201,17 @@ def _load_one(
         # Inductor takes a second to import, and text that runs as it stands needs none.
         from dynaflow_dsl.runtime.compile import compile_parts
 
+        static = _static_sizes(executor.capture) if graphs is not None else []
         calls.update(
-            compile_parts(executor, functions, weights, device, folder, compiled)
+            compile_parts(
+                executor,
+                functions,
+                weights,
+                device,
+                folder,
+                loaded=compiled,
+                static=static,
+            )
         )
     layers = {name: part.layers for name, part in parts.items()}
 
@@ -194,5 +225,6 @@ def _load_one(
             device=device,
             explain=explain,
             always_sequential=os.environ.get("DFSC_SEQUENTIAL") == "1",
+            graphs=graphs,
         )
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import accumulate, pairwise
 from math import floor
@@ -110,3 +110,34 @@ class Part:
             elif (listed := path[position]) is not None:
                 found[name] = listed
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """How a stream differs from a plain one; both options are for CUDA devices.
+
+    Work of high priority starts before other work. `sms` keeps the stream's work to a
+    number of multiprocessors.
+    """
+
+    priority: str = "normal"
+    sms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """Which steps become CUDA graphs.
+
+    `sizes` lists ascending sizes of every named dimension; their combinations are
+    captured. Arguments in `in_place` are read and written where they lie, and must lie
+    there again in later steps; the others are copied. `padding` holds the dimensions in
+    which a smaller step may run as the next captured size, with the axis of each output
+    that is cut back, None for an output without rows. `static` compiles parts for each
+    captured size; `pieces` captures what lies between parts that cannot be captured.
+    """
+
+    sizes: Mapping[str, tuple[int, ...]]
+    in_place: tuple[str, ...] = ()
+    padding: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
+    static: bool = False
+    pieces: bool = False

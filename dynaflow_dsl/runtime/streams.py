@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, TypeAlias
 
 import torch
 
 from dynaflow_dsl.runtime.errors import LoadError
+from dynaflow_dsl.runtime.model import StreamOptions
 
 # What `record` gives is only ever handed back to `wait` of the same backend.
 Event: TypeAlias = Any
@@ -89,10 +90,15 @@ class CpuStreams(Streams):
 MakeStreams: TypeAlias = Callable[[torch.device, Sequence[str]], Streams]
 
 
-def make_streams(device: torch.device, names: Sequence[str]) -> Streams:
+def make_streams(
+    device: torch.device,
+    names: Sequence[str],
+    options: Mapping[str, StreamOptions] | None = None,
+) -> Streams:
     """Streams of a device: main, and one for each of `names`.
 
-    Raises LoadError for a device type that this version cannot run on.
+    Options have no effect on the CPU. Raises LoadError for a device type that this
+    version cannot run on, and for options that a CUDA device cannot do.
     """
     match device.type:
         case "cpu" if device.index:
@@ -108,7 +114,7 @@ def make_streams(device: torch.device, names: Sequence[str]) -> Streams:
             if device.index is not None and device.index >= count:
                 message = f"PyTorch finds {count} CUDA devices, and no `{device}`."
                 raise LoadError("DFS801", message)
-            return cuda_streams(device, names)
+            return cuda_streams(device, names, options)
         case "cuda":
             raise LoadError(
                 "DFS801",

@@ -117,8 +117,15 @@ def _inputs(
 def _step_input(state: Program, node: Node, item: InputSpec, taken: set[str]) -> Input:
     state.names[node] = _free_name(item.name, taken)
     value = state.value(node, node.meta["val"], None)
-    if item.base in state.spec.persistent:
-        return Input(item.name, "persistent", value, argument=item.position)
+    if (kept := state.spec.persistent.get(item.base)) is not None:
+        return Input(
+            item.name,
+            "persistent",
+            value,
+            argument=item.position,
+            capacity=kept.capacity,
+            scratch=kept.padding == "scratch",
+        )
     return Input(item.name, "step", value, argument=item.position)
 
 

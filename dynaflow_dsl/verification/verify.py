@@ -19,6 +19,7 @@ from dynaflow_dsl.runtime.inputs import factors
 from dynaflow_dsl.runtime.model import TensorSpec
 from dynaflow_dsl.runtime.module_map import ModuleMap, read_map
 from dynaflow_dsl.runtime.select import Selected
+from dynaflow_dsl.verification.captured import Captured
 from dynaflow_dsl.verification.kernels import KernelTrials
 from dynaflow_dsl.verification.recording import Recorder, Recording
 from dynaflow_dsl.verification.reference import run_reference
@@ -29,6 +30,9 @@ from dynaflow_dsl.verification.report import (
     Report,
 )
 from dynaflow_dsl.verification.state import ModelState, same_bits
+
+# Device types on which steps become graphs.
+CAPTURING = ("cuda",)
 
 # How far results may be apart when the same numbers are added in another order,
 # relative to the largest magnitude of the tensor; other dtypes must be equal.
@@ -73,6 +77,8 @@ def verify(
     with the part's text);
     the compiled module against the same reference, and against the adapter, within a
     tolerance; and one step on recording streams, for races, early frees and claims.
+    On a device that captures, steps of captured sizes are also replayed as graphs, and
+    compared with the compiled module; a size that cannot be captured fails.
     Each run starts from the model's buffers as they were, and so does the caller.
     """
     called = adapter if adapter is not None else model
@@ -86,12 +92,16 @@ def verify(
     kernels.watch(text, _apart, lambda dtype: TOLERANCES.get(dtype, 0.0))
     ways: dict[str, Callable[..., Any]] = {}
     if compiled:
-        loaded = module.load(model, compile=True, **options)
+        loaded = module.load(model, compile=True, capture=False, **options)
         ways["compiled"] = find_executor(loaded, entry, schedule)
     module_map = read_map(Path(type(text).step.__code__.co_filename))
     split_input = _split_input(text)
     weights = _weights(called, model)
     state = ModelState(*modules_of(called, model))
+    captured: Captured | None = None
+    if compiled and text.capture is not None and text.device.type in CAPTURING:
+        loaded = module.load(model, compile=True, **options)
+        captured = Captured(find_executor(loaded, entry, schedule), state.restore)
     comparisons: list[Comparison] = []
     recordings: list[Recorded] = []
     failures: list[str] = []
@@ -121,7 +131,10 @@ def verify(
         expected = _result(reference, arguments, state)
         unsplit = _result(adapted, arguments, state)
         made: dict[str, Result] = {}
-        for what, way in {"text": recorded, **ways}.items():
+        tried = {"text": recorded, **ways}
+        if captured is not None and _is_captured(text, batch):
+            tried["captured"] = captured
+        for what, way in tried.items():
             try:
                 made[what] = _result(way, arguments, state)
             except RuntimeFault:
@@ -132,6 +145,9 @@ def verify(
         pairs = [("text", "reference", expected, not kernels.trials)]
         pairs += [(what, "reference", expected, False) for what in ways]
         pairs.append(("compiled" if compiled else "text", "model", unsplit, False))
+        if "captured" in made and "compiled" in made:
+            # Libraries may choose other kernels where several streams are busy.
+            pairs.append(("captured", "compiled", made["compiled"], False))
         for what, against, other, exact in pairs:
             if (one := made.get(what)) is None:
                 continue
@@ -139,6 +155,10 @@ def verify(
             comparisons.append(
                 compare(batch, labels, what, given, against, wanted, exact=exact)
             )
+    if captured is not None:
+        failures += (
+            f"{k} is not captured: {why}" for k, why in captured.refused.items()
+        )
     return Report(
         module_map.module,
         text.entry,
@@ -246,6 +266,18 @@ def find_executor(
         "DFS804",
         f"the module has {len(found)} executors of {wanted}: compile it again.",
     )
+
+
+def _is_captured(executor: Executor, batch: int) -> bool:
+    """Whether a step of this size, others being as small as can be, is captured."""
+    capture = executor.capture
+    if capture is None:
+        return False
+    split = executor.split.dimension if executor.split is not None else None
+    first = split if split is not None else next(iter(capture.sizes))
+    smallest = {name: low for name, (low, _) in executor.dimensions.items()}
+    wanted = {**smallest, first: batch}
+    return all(wanted.get(name) in sizes for name, sizes in capture.sizes.items())
 
 
 def modules_of(*given: Any) -> list[torch.nn.Module]:

@@ -87,7 +87,7 @@ def test_parameters_are_those_of_the_select(
     assert selecting.compile("--check") == 0
     selecting.change(selecting.schedule, "2 * small", "3 * small")
     assert selecting.compile("--check") == 1
-    assert "is stale: stack.dfs changed" in capsys.readouterr().err
+    assert "is stale: the schedule in stack.dfs changed" in capsys.readouterr().err
     assert selecting.compile("-P", "ways=3") == 1
     assert "there is no parameter 'ways'" in capsys.readouterr().err
 

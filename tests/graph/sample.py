@@ -36,7 +36,14 @@ def sample() -> TracedModel:
             Input("linear.weight", "parameter", Value("linear.weight", weight, 0)),
             Input("c", "constant", Value("c", constant, 1), data=(1.5, -math.inf)),
             Input("x", "step", Value("x", ROWS, 2), argument=0),
-            Input("keys.0", "persistent", Value("keys.0", ROWS, 3), argument=1),
+            Input(
+                "keys.0",
+                "persistent",
+                Value("keys.0", ROWS, 3),
+                argument=1,
+                capacity=64,
+                scratch=True,
+            ),
         ),
         operations=(
             Operation(

@@ -64,13 +64,20 @@ FILE = re.compile(r"```dfs ([^\n]+)\n(.*?)```\n", re.DOTALL)
 
 # What no schedule or command line can show; the file tests the text.
 TESTED_ELSEWHERE = {
+    "DFS314": "tests/bind/test_capture.py",
+    "DFS401": "tests/end_to_end/test_kernels.py",
+    "DFS403": "tests/end_to_end/test_kernels.py",
+    "DFS404": "tests/end_to_end/test_kernels.py",
     "DFS701": "tests/prove/test_messages.py",
     "DFS702": "tests/prove/test_messages.py",
+    "DFS704": "tests/bind/test_capture.py",
     "DFS801": "tests/runtime/test_load.py",
     "DFS802": "tests/runtime/test_inputs.py",
     "DFS803": "tests/runtime/test_load.py",
     "DFS804": "tests/cli/test_verify.py",
     "DFS805": "tests/runtime/test_sizes.py",
+    "DFS806": "tests/end_to_end/test_kernels.py",
+    "DFS807": "tests/gpu/test_capture.py",
     "DFS900": "tests/cli/test_main.py",
 }
 

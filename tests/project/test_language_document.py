@@ -92,6 +92,7 @@ SHOWN_OTHERWISE = {
     "DFS117": "about a package",
     "DFS130": "about another file",
     "DFS122": "about a model",
+    "DFS314": "about a model",
 }
 
 
@@ -119,7 +120,7 @@ def findings(text: str, code: str = "") -> tuple[Diagnostic, ...]:
         target="package.module:function",
         arguments=(),
         model_class="Model",
-        device="cpu",
+        device="cuda",
         dtype="float32",
         captured_by="export",
         facts=(("layers", 4), ("model", "Model")),

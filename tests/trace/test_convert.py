@@ -186,7 +186,7 @@ def test_lists_of_tensors_are_inputs_of_their_own() -> None:
         entries={"run": Entry(listed)},
         dims={"x": ("batch", None), "caches.*": ("batch", None)},
         dimensions={"batch": (1, 64)},
-        persistent={"caches": Persistent(padding="scratch")},
+        persistent={"caches": Persistent(64, padding="scratch")},
     )
     graph = trace(spec, "target", {}).unwrap().graphs[0]
     assert graph.signature == (("x", None), ("caches", 2))
@@ -194,6 +194,11 @@ def test_lists_of_tensors_are_inputs_of_their_own() -> None:
         ("x", "step", 0),
         ("caches.0", "persistent", 1),
         ("caches.1", "persistent", 1),
+    ]
+    assert [(i.capacity, i.scratch) for i in graph.inputs] == [
+        (None, False),
+        (64, True),
+        (64, True),
     ]
     assert graph.dimensions == (("batch", 1, 64),)
 

@@ -1,6 +1,6 @@
 import pytest
 
-from benchmarks.measure import alternate, paired_ratio
+from dynaflow_dsl.measurement.rounds import alternate, paired_ratio
 
 
 def test_equal_times_give_ratio_one() -> None:
@@ -31,7 +31,7 @@ def test_every_contender_is_measured_in_every_round() -> None:
     calls: list[str] = []
     contenders = {name: lambda name=name: calls.append(name) for name in "abc"}
     times = alternate(contenders, rounds=5, seconds=0.0)
-    assert {name: len(values) for name, values in times.items()} == dict.fromkeys(
+    assert {name: len(one.wall) for name, one in times.items()} == dict.fromkeys(
         "abc", 5
     )
     # Three calls each find the number of repeats; the rounds then take turns.
@@ -42,3 +42,16 @@ def test_every_contender_is_measured_in_every_round() -> None:
 def test_few_rounds_are_refused() -> None:
     with pytest.raises(ValueError, match="at least 5"):
         alternate({"a": lambda: None}, rounds=4, seconds=0.0)
+
+
+def test_the_device_is_idle_before_a_call_and_its_work_counts() -> None:
+    seen: list[str] = []
+    times = alternate(
+        {"a": lambda: seen.append("call")},
+        rounds=5,
+        seconds=0.0,
+        synchronize=lambda: seen.append("wait"),
+    )
+    assert seen == ["wait", "call", "wait"] * 8
+    rounds = zip(times["a"].wall, times["a"].host, strict=True)
+    assert all(wall >= host > 0 for wall, host in rounds)

@@ -7,17 +7,23 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
-PACKAGES = ("torch", "transformers", "dynaflow-dsl")
+import torch
+
+PACKAGES = ("torch", "transformers", "triton", "dynaflow-dsl")
 
 
-def describe() -> dict[str, object]:
-    """CPU, cores, and the versions that matter; holds no name of the machine."""
-    return {
+def describe(device: str = "cpu") -> dict[str, object]:
+    """CPU or GPU, cores, and the versions that matter; holds no name of the machine."""
+    found: dict[str, object] = {}
+    if torch.device(device).type == "cuda":
+        found["gpu"] = torch.cuda.get_device_name(device)
+        found["cuda"] = torch.version.cuda
+    return found | {
         "cpu": _cpu(),
         "cores": _cores(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
-        **{name: _version(name) for name in PACKAGES},
+        **{name: one for name in PACKAGES if (one := _version(name)) is not None},
     }
 
 

@@ -1,0 +1,187 @@
+"""Captured sizes against the model: dimensions, bounds, capacities, and padding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+
+from dynaflow_dsl.diagnostics import Diagnostic, Label, Severity
+from dynaflow_dsl.graph.model import Graph, Input, Size
+from dynaflow_dsl.graph.rowwise import Rows, check_rows
+from dynaflow_dsl.graph.rowwise.sizes import ONE
+from dynaflow_dsl.resolve.model import Capture, Schedule
+
+# Device types that have streams, and graphs of what is put on them.
+STREAM_DEVICES = ("cuda",)
+
+
+def check_captures(schedule: Schedule, graph: Graph) -> Iterator[Diagnostic]:
+    """What is wrong with the `capture` lines for one entry.
+
+    Each names a dimension of the entry, within its bounds; with any of them, every
+    dimension has one, since a graph holds for one size of everything.
+    """
+    bounds = {name: (low, high) for name, low, high in graph.dimensions}
+    for line in schedule.captures:
+        if line.dimension not in bounds:
+            yield _unknown(line, graph)
+            continue
+        low, high = bounds[line.dimension]
+        for size in line.sizes:
+            if size < low or (high is not None and size > high):
+                upper = "upwards" if high is None else f"to {high}"
+                yield Diagnostic(
+                    "DFS314",
+                    f"the model has no step with {line.dimension} = {size}",
+                    Label(line.span, f"{line.dimension} goes from {low} {upper}"),
+                    helps=(f"remove the {size}",),
+                )
+        yield from _small_capacities(line, graph)
+    captured = {line.dimension for line in schedule.captures}
+    if not captured or not captured <= bounds.keys():
+        # A misspelt name leaves the dimension that was meant without a line.
+        return
+    for name in bounds:
+        if name not in captured:
+            yield Diagnostic(
+                "DFS314",
+                f"nothing says for which sizes of {name} a step is captured",
+                Label(schedule.captures[0].span, f"{name} is dynamic too"),
+                helps=(f"add 'capture {name} at [...]'",),
+            )
+
+
+def output_rows(
+    schedule: Schedule, graph: Graph
+) -> Mapping[str, tuple[int | None, ...]]:
+    """Captured dimensions in which a step may be padded, with the axis of each output.
+
+    None stands for an output without rows. A dimension is missing where an operation
+    mixes its rows, or where the rows that padding adds would be written into memory
+    that the target does not give for it.
+    """
+    found: dict[str, tuple[int | None, ...]] = {}
+    everything = [operation.name for operation in graph.operations]
+    for line in schedule.captures:
+        if not _has_room(line.dimension, graph):
+            continue
+        check = check_rows(graph, line.dimension, everything)
+        if check.refusals:
+            continue
+        axes: list[int | None] = []
+        for name in graph.outputs:
+            fact = check.facts.get(name)
+            if isinstance(fact, Rows) and fact.outer != ONE:
+                break
+            axes.append(fact.axis if isinstance(fact, Rows) else None)
+        else:
+            found[line.dimension] = tuple(axes)
+    return found
+
+
+def inactive(schedule: Schedule, device: str) -> Iterator[Diagnostic]:
+    """Infos about statements that have no effect on a device without streams."""
+    kind = device.partition(":")[0]
+    if kind in STREAM_DEVICES:
+        return
+    for line in schedule.captures[:1]:
+        yield _without_effect(
+            "'capture'", Label(line.span, "steps run uncaptured"), kind
+        )
+    for stream in schedule.streams:
+        options = [] if stream.priority == "normal" else ["'priority'"]
+        options += [] if stream.sms is None else ["'sms'"]
+        if options:
+            what = " and ".join(options)
+            label = Label(stream.span, f"{what} of this stream")
+            yield _without_effect(what, label, kind)
+
+
+def by_address(graph: Graph) -> tuple[str, ...]:
+    """Arguments that a graph reads and writes where they lie: persistent and written.
+
+    All others are copied to the graph's own memory before each replay.
+    """
+    written = _written_storages(graph)
+    positions = {
+        item.argument
+        for item in graph.inputs
+        if item.argument is not None
+        and (item.kind == "persistent" or item.value.storage in written)
+    }
+    return tuple(
+        name for place, (name, _) in enumerate(graph.signature) if place in positions
+    )
+
+
+def _has_room(dimension: str, graph: Graph) -> bool:
+    """Whether what is read and written in place has rows beyond those of a step.
+
+    They lie behind the step's own where the dimension is the first axis.
+    """
+    written = _written_storages(graph)
+    rows = Size(1, (dimension,))
+    return all(
+        item.scratch
+        and item.value.type.shape[0] == rows
+        and not any(dimension in size.dimensions for size in item.value.type.shape[1:])
+        for item in graph.inputs
+        if (item.kind == "persistent" or item.value.storage in written)
+        and _has(item, dimension)
+    )
+
+
+def _written_storages(graph: Graph) -> set[int]:
+    storages = {item.value.name: item.value.storage for item in graph.inputs}
+    for operation in graph.operations:
+        for value in operation.results:
+            if value is not None:
+                storages[value.name] = value.storage
+    return {storages[name] for each in graph.operations for name in each.writes}
+
+
+def _has(item: Input, dimension: str) -> bool:
+    return any(dimension in size.dimensions for size in item.value.type.shape)
+
+
+def _small_capacities(line: Capture, graph: Graph) -> Iterator[Diagnostic]:
+    if not line.sizes:
+        return
+    largest = line.sizes[-1]
+    seen: set[str] = set()
+    for item in graph.inputs:
+        base = item.name.partition(".")[0]
+        too_small = item.capacity is not None and item.capacity < largest
+        if too_small and _has(item, line.dimension) and base not in seen:
+            seen.add(base)
+            yield Diagnostic(
+                "DFS314",
+                f"'{base}' has room for {item.capacity} rows, and {largest} are "
+                "captured",
+                Label(line.span, f"up to {line.dimension} = {largest}"),
+                helps=(
+                    f"capture at most {item.capacity}, or give '{base}' more capacity "
+                    "in the trace target",
+                ),
+            )
+
+
+def _unknown(line: Capture, graph: Graph) -> Diagnostic:
+    names = [name for name, _, _ in graph.dimensions]
+    near = get_close_matches(line.dimension, names, n=1)
+    listed = f"dimensions of this entry: {', '.join(names) or 'none'}"
+    return Diagnostic(
+        "DFS102",
+        f"the model has no dimension named {line.dimension}",
+        Label(line.name_span),
+        helps=(f"did you mean {near[0]}?" if near else listed,),
+    )
+
+
+def _without_effect(what: str, label: Label, device: str) -> Diagnostic:
+    return Diagnostic(
+        "DFS704",
+        f"{what} without effect on the device '{device}', which has no streams",
+        label,
+        severity=Severity.INFO,
+    )

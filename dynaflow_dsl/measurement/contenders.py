@@ -1,0 +1,136 @@
+"""The ways to run one step that a schedule is measured beside."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from dynaflow_dsl.runtime.executor import Executor
+
+Call: TypeAlias = Callable[[], Any]
+Load: TypeAlias = Callable[..., Executor]
+
+# For every device, and for those that capture. The results of all are held against
+# those of the first.
+EVERYWHERE = ("eager", "torch.compile", "sequential", "scheduled")
+ON_CUDA = (
+    "eager",
+    "torch.compile",
+    "reduce-overhead",
+    "torch.compile, captured",
+    "max-autotune, captured",
+    "sequential",
+    "scheduled",
+)
+_WARM_UPS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One step of a model, and how its module is loaded.
+
+    `adapted` makes the module that `arguments` are for; `load` gives the executor.
+    `in_place` are the positions of arguments that come again in every step, such as a
+    cache.
+    """
+
+    adapted: Callable[[], torch.nn.Module]
+    load: Load
+    arguments: Sequence[Any]
+    in_place: Sequence[int]
+    device: torch.device
+
+
+def names_for(device: torch.device) -> tuple[str, ...]:
+    """The contenders that a device can run."""
+    return ON_CUDA if device.type == "cuda" else EVERYWHERE
+
+
+def make(case: Case, name: str) -> Call:
+    """A call that runs one step; raises ValueError for an unknown name.
+
+    Those that are captured by hand read their inputs where they lie and give the
+    graph's own outputs: they copy nothing, which an executor does.
+    """
+    match name:
+        case "eager":
+            return _call(case.adapted(), case.arguments)
+        case "torch.compile":
+            return _call(_compiled(case, None), case.arguments)
+        case "reduce-overhead":
+            for position in case.in_place:
+                for tensor in tree_leaves(case.arguments[position]):
+                    torch._dynamo.mark_static_address(tensor)
+            return _call(_compiled(case, name), case.arguments)
+        case "torch.compile, captured":
+            return _captured(_call(_compiled(case, None), case.arguments))
+        case "max-autotune, captured":
+            mode = "max-autotune-no-cudagraphs"
+            return _captured(_call(_compiled(case, mode), case.arguments))
+        case "sequential":
+            return _call(_sequential(case.load), case.arguments)
+        case "scheduled":
+            return _call(case.load(), case.arguments)
+    raise ValueError(f"no contender is named {name}")
+
+
+def _compiled(case: Case, mode: str | None) -> Callable[..., Any]:
+    """The whole model by `torch.compile`, for the sizes at hand."""
+    step: Callable[..., Any] = torch.compile(case.adapted(), dynamic=False, mode=mode)
+    return step
+
+
+def _sequential(load: Load) -> Executor:
+    # Read once, when a module is loaded.
+    before = os.environ.get("DFSC_SEQUENTIAL")
+    os.environ["DFSC_SEQUENTIAL"] = "1"
+    try:
+        return load()
+    finally:
+        if before is None:
+            del os.environ["DFSC_SEQUENTIAL"]
+        else:
+            os.environ["DFSC_SEQUENTIAL"] = before
+
+
+def _call(step: Callable[..., Any], arguments: Sequence[Any]) -> Call:
+    def call() -> Any:
+        with torch.no_grad():
+            return step(*arguments)
+
+    return call
+
+
+def _captured(call: Call) -> Call:
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(_WARM_UPS):
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        outputs = call()
+
+    def replay() -> Any:
+        graph.replay()
+        return outputs
+
+    return replay
+
+
+def largest_difference(given: Any, expected: Any) -> float:
+    """Largest difference of two results over the largest magnitude of the second."""
+    worst = 0.0
+    pairs = zip(tree_leaves(given), tree_leaves(expected), strict=True)
+    for one, other in pairs:
+        if isinstance(other, torch.Tensor) and other.is_floating_point():
+            apart = (one.double() - other.double()).abs().max().item()
+            worst = max(worst, apart / max(other.double().abs().max().item(), 1e-30))
+    return worst

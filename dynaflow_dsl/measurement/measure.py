@@ -1,0 +1,184 @@
+"""Times and memory of every way to run a step, in one process."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+from torch.utils._pytree import tree_map
+
+from dynaflow_dsl.measurement.contenders import Case, largest_difference, make
+from dynaflow_dsl.measurement.rounds import Ratio, Times, alternate, paired_ratio
+
+MICRO = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes: `kept` stay taken between steps (graphs, buffers), `step` come on top
+    while a step runs. Both are 0 on the CPU, where nobody counts.
+    """
+
+    kept: int = 0
+    step: int = 0
+
+    @property
+    def total(self) -> int:
+        """What a step needs at most at once, beside the model and its inputs."""
+        return self.kept + self.step
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One contender: microseconds in each round, ratios of walls to others', memory.
+
+    `first` is seconds from its making to the end of its first step, in a process that
+    others have warmed; `apart` how far its result is from that of the first contender.
+    """
+
+    wall: tuple[float, ...]
+    host: tuple[float, ...]
+    ratios: Mapping[str, Ratio]
+    memory: Memory
+    first: float
+    apart: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A contender that could not run."""
+
+    reason: str
+
+
+def measure(
+    case: Case,
+    names: Sequence[str],
+    references: Sequence[str],
+    rounds: int,
+    seconds: float,
+    clock: Callable[[], float],
+) -> dict[str, Row | Failure]:
+    """Every contender of `names`, and how it relates to each of `references`."""
+    calls: dict[str, Callable[[], object]] = {}
+    firsts: dict[str, float] = {}
+    memory: dict[str, Memory] = {}
+    apart: dict[str, float] = {}
+    failures: dict[str, Row | Failure] = {}
+    wait = _wait_for(case.device)
+    expected: object = None
+    for name in names:
+        taken = _reserved(case.device)
+        start = clock()
+        try:
+            call = make(case, name)
+            result = call()
+            wait()
+            firsts[name] = clock() - start
+            for _ in range(3):
+                result = call()
+            wait()
+        except Exception as error:
+            first = str(error).strip().partition("\n")[0]
+            failures[name] = Failure(f"{type(error).__name__}: {first}")
+            continue
+        calls[name] = call
+        if expected is None:
+            expected = _copied(result)
+        apart[name] = largest_difference(result, expected)
+        del result
+        memory[name] = _memory(call, case.device, taken)
+    times = alternate(calls, rounds, seconds, wait)
+    rows = {
+        name: _row(name, times, references, memory[name], firsts[name], apart[name])
+        for name in calls
+    }
+    return {name: rows.get(name) or failures[name] for name in names}
+
+
+def _row(
+    name: str,
+    times: Mapping[str, Times],
+    references: Sequence[str],
+    memory: Memory,
+    first: float,
+    apart: float,
+) -> Row:
+    own = times[name]
+    return Row(
+        tuple(round(MICRO * one, 2) for one in own.wall),
+        tuple(round(MICRO * one, 2) for one in own.host),
+        {
+            other: paired_ratio(own.wall, times[other].wall)
+            for other in references
+            if other != name and other in times
+        },
+        memory,
+        round(first, 3),
+        apart,
+    )
+
+
+def lines(
+    rows: Mapping[str, Row | Failure], references: Sequence[str]
+) -> Iterator[str]:
+    """The measurement as a table, one contender in a line."""
+    width = max(map(len, rows))
+    references = [name for name in references if isinstance(rows.get(name), Row)]
+    heads = "".join(f"  {f'of {name} [95%]':<26}" for name in references)
+    head = f"{'':{width}}{'wall':>12}{'least':>10}{'most':>10}{'host':>10}"
+    yield f"{head}{'memory':>12}{heads}".rstrip()
+    for name, row in rows.items():
+        match row:
+            case Failure(reason):
+                yield f"{name:{width}}  could not run: {reason}"
+            case Row():
+                numbers = (median(row.wall), min(row.wall), max(row.wall))
+                line = f"{name:{width}}" + f"{numbers[0]:>9.1f} µs"
+                line += "".join(f"{one:>10.1f}" for one in numbers[1:])
+                line += f"{median(row.host):>10.1f}{row.memory.total / 1e6:>9.1f} MB"
+                for other in references:
+                    line += f"  {_written(row.ratios.get(other)):<26}"
+                yield line.rstrip()
+
+
+def _written(ratio: Ratio | None) -> str:
+    if ratio is None:
+        return ""
+    return f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
+
+
+def _wait_for(device: torch.device) -> Callable[[], object]:
+    if device.type == "cuda":
+        return lambda: torch.cuda.synchronize(device)
+    return lambda: None
+
+
+def _copied(result: object) -> object:
+    return tree_map(
+        lambda one: one.clone() if isinstance(one, torch.Tensor) else one, result
+    )
+
+
+def _reserved(device: torch.device) -> int:
+    """What PyTorch has taken from the device and cannot give back."""
+    if device.type != "cuda":
+        return 0
+    gc.collect()
+    torch.cuda.synchronize(device)
+    torch.cuda.empty_cache()
+    return int(torch.cuda.memory_reserved(device))
+
+
+def _memory(call: Callable[[], object], device: torch.device, taken: int) -> Memory:
+    if device.type != "cuda":
+        return Memory()
+    kept = max(0, _reserved(device) - taken)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    call()
+    torch.cuda.synchronize(device)
+    return Memory(kept, int(torch.cuda.max_memory_allocated(device) - before))

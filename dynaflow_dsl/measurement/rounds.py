@@ -1,0 +1,108 @@
+"""Comparing callables in one process: alternating rounds and paired ratios."""
+
+from __future__ import annotations
+
+import gc
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+MINIMUM_ROUNDS = 5
+RESAMPLES = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """Median of paired ratios with the ends of its 95% interval."""
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds per call in each round.
+
+    `wall` is from the call to the end of its work, `host` until the call returned: on
+    a device with streams the work goes on after that.
+    """
+
+    wall: list[float] = field(default_factory=list)
+    host: list[float] = field(default_factory=list)
+
+
+def alternate(
+    contenders: Mapping[str, Callable[[], object]],
+    rounds: int,
+    seconds: float,
+    synchronize: Callable[[], object] = lambda: None,
+) -> dict[str, Times]:
+    """Seconds per call of each contender in each round.
+
+    A sample repeats the call for about `seconds`, each time on an idle device:
+    `synchronize` waits for all work of a call. Every round measures all contenders back
+    to back and starts with another one, so that drift of the machine meets all of them
+    alike. Raises ValueError for fewer than five rounds.
+    """
+    if rounds < MINIMUM_ROUNDS:
+        raise ValueError(f"{rounds} rounds are too few: at least {MINIMUM_ROUNDS}")
+    repeats = {
+        name: _repeats(call, seconds, synchronize) for name, call in contenders.items()
+    }
+    names = list(contenders)
+    times = {name: Times() for name in names}
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        for number in range(rounds):
+            start = number % len(names)
+            for name in names[start:] + names[:start]:
+                wall, host = _sample(contenders[name], repeats[name], synchronize)
+                times[name].wall.append(wall)
+                times[name].host.append(host)
+            gc.collect()
+    finally:
+        if collecting:
+            gc.enable()
+    return times
+
+
+def paired_ratio(times: Sequence[float], reference: Sequence[float]) -> Ratio:
+    """How `times` relate to those of the same rounds of `reference`; below 1 is faster.
+
+    The interval is a bootstrap of the median with a fixed seed, so the same samples
+    give the same interval.
+    """
+    ratios = [one / other for one, other in zip(times, reference, strict=True)]
+    choose = random.Random(0)
+    medians = sorted(
+        median(choose.choices(ratios, k=len(ratios))) for _ in range(RESAMPLES)
+    )
+    low, high = medians[int(0.025 * RESAMPLES)], medians[int(0.975 * RESAMPLES) - 1]
+    return Ratio(median(ratios), low, high)
+
+
+def _repeats(
+    call: Callable[[], object], seconds: float, synchronize: Callable[[], object]
+) -> int:
+    once = max(min(_sample(call, 1, synchronize)[0] for _ in range(3)), 1e-9)
+    return max(1, round(seconds / once))
+
+
+def _sample(
+    call: Callable[[], object], repeats: int, synchronize: Callable[[], object]
+) -> tuple[float, float]:
+    """Mean seconds to the end of the work and to the return of a call."""
+    wall = host = 0.0
+    for _ in range(repeats):
+        synchronize()
+        start = time.perf_counter()
+        call()
+        returned = time.perf_counter()
+        synchronize()
+        wall += time.perf_counter() - start
+        host += returned - start
+    return wall / repeats, host / repeats

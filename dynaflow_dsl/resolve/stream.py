@@ -1,0 +1,70 @@
+"""The `stream` statement: priority, and a share of the multiprocessors."""
+
+from __future__ import annotations
+
+from dynaflow_dsl.diagnostics import Diagnostic, Label
+from dynaflow_dsl.resolve import model
+from dynaflow_dsl.resolve.findings import unknown_name
+from dynaflow_dsl.resolve.values import (
+    Scope,
+    evaluate,
+    options_by_name,
+    written,
+    wrong_value,
+)
+from dynaflow_dsl.syntax import model as syntax
+
+PRIORITIES: tuple[model.Priority, ...] = ("normal", "high")
+
+
+def resolve_stream(
+    stream: syntax.Stream, scope: Scope, found: list[Diagnostic]
+) -> model.Stream:
+    """A stream with its options; those that are wrong are left out."""
+    known = ["priority", "sms"]
+    options = options_by_name(stream.options, "stream", known, [], found)
+    priority: model.Priority = "normal"
+    sms = None
+    if "priority" in options:
+        priority = _priority(options["priority"].value, scope, found)
+    if "sms" in options:
+        sms = _sms(options["sms"].value, scope, found)
+    return model.Stream(stream.name.text, stream.name.span, priority, sms)
+
+
+def _priority(
+    expression: syntax.Expression, scope: Scope, found: list[Diagnostic]
+) -> model.Priority:
+    """`high` or `normal`; the words are no names, so a parameter goes before them."""
+    value: model.Value | None
+    match expression:
+        case syntax.Symbol(name) if name not in scope:
+            value = name
+        case _:
+            value = evaluate(expression, found, scope)
+            if value is not None and not isinstance(value, str):
+                found.append(wrong_value("high or normal", value, expression.span))
+                return "normal"
+    for priority in PRIORITIES:
+        if value == priority:
+            return priority
+    if isinstance(value, str):
+        found.append(unknown_name("priority", value, expression.span, PRIORITIES))
+    return "normal"
+
+
+def _sms(
+    expression: syntax.Expression, scope: Scope, found: list[Diagnostic]
+) -> int | None:
+    value = evaluate(expression, found, scope)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int):
+        found.append(wrong_value("a whole number", value, expression.span))
+        return None
+    if value < 1:
+        message = "a stream has one multiprocessor or more"
+        label = Label(expression.span, f"this is {written(value)}")
+        found.append(Diagnostic("DFS315", message, label))
+        return None
+    return value

@@ -1,0 +1,81 @@
+"""What an executor holds: captured sizes, memory and graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dynaflow_dsl.runtime.graphs import Nodes
+
+
+@dataclass(frozen=True, slots=True)
+class SizeReport:
+    """One captured size. Numbers of memory are bytes.
+
+    `step` is the method that was captured. `estimated` is what its first run took at
+    most at once, `taken` what the pool of all graphs grew by, `outputs` what a step
+    copies for its caller. `between` are parts that run as they are, between `graphs`.
+    """
+
+    sizes: str
+    step: str
+    estimated: int
+    taken: int
+    outputs: int
+    nodes: Nodes
+    graphs: int
+    between: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """All captured sizes of an executor.
+
+    `waiting` are sizes that no step had yet, `refused` those that run uncaptured, with
+    the reason. `inputs` are the bytes of the graphs' own copies of step inputs.
+    """
+
+    name: str
+    sizes: tuple[SizeReport, ...] = ()
+    waiting: tuple[str, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+    inputs: int = 0
+
+    @property
+    def pool(self) -> int:
+        """Bytes that the graphs took from the device."""
+        return sum(one.taken for one in self.sizes)
+
+    def lines(self) -> Iterator[str]:
+        """The report as text."""
+        yield self.name
+        for one in self.sizes:
+            nodes = one.nodes
+            line = (
+                f"  {one.sizes}: {one.step}, {nodes.total} nodes ({nodes.kernels} "
+                f"kernels, {nodes.copies} copies, {nodes.fills} fills), "
+                f"{one.taken / 1e6:.1f} MB"
+            )
+            if one.between:
+                line += f", {one.graphs} graphs around {', '.join(one.between)}"
+            yield line
+        if self.sizes:
+            yield (
+                f"  pool {self.pool / 1e6:.1f} MB, input copies "
+                f"{self.inputs / 1e6:.1f} MB"
+            )
+        for sizes in self.waiting:
+            yield f"  {sizes}: not captured yet"
+        for sizes, reason in self.refused.items():
+            yield f"  {sizes}: not captured, {reason}"
+        if not (self.sizes or self.waiting or self.refused):
+            yield "  nothing is captured"
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def described(dimensions: Sequence[str], sizes: Sequence[int]) -> str:
+    """`batch = 64, seq = 512`."""
+    pairs = zip(dimensions, sizes, strict=True)
+    return ", ".join(f"{name} = {size}" for name, size in pairs)

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from dynaflow_dsl.measurement import measure as measuring
+from dynaflow_dsl.measurement.contenders import (
+    EVERYWHERE,
+    ON_CUDA,
+    Case,
+    largest_difference,
+    make,
+    names_for,
+)
+from dynaflow_dsl.measurement.measure import Failure, Row, lines, measure
+
+CPU = torch.device("cpu")
+
+
+def case() -> Case:
+    return Case(
+        adapted=lambda: torch.nn.Linear(2, 2),
+        load=lambda: pytest.fail("nothing is loaded"),
+        arguments=(torch.ones(1, 2),),
+        in_place=(),
+        device=CPU,
+    )
+
+
+def test_a_contender_that_fails_is_told_and_the_others_are_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def made(_: Case, name: str) -> Callable[[], Any]:
+        if name == "broken":
+            raise RuntimeError("no such kernel\nmore lines")
+        return lambda: torch.full((2,), 1.0 if name == "one" else 1.5)
+
+    monkeypatch.setattr(measuring, "make", made)
+    ticks = iter(range(100))
+    names = ("one", "broken", "two")
+    rows = measure(case(), names, ("one", "broken"), 5, 1e-6, lambda: next(ticks))
+    assert list(rows) == list(names)
+    assert rows["broken"] == Failure("RuntimeError: no such kernel")
+    first, second = rows["one"], rows["two"]
+    assert isinstance(first, Row)
+    assert isinstance(second, Row)
+    assert (first.apart, second.apart) == (0.0, 0.5)
+    assert list(second.ratios) == ["one"]
+    assert first.first == 1
+    head, *table = lines(rows, ("one", "broken"))
+    assert "of one [95%]" in head
+    assert "of broken" not in head
+    assert table[1] == "broken  could not run: RuntimeError: no such kernel"
+
+
+def test_differences_are_relative_to_the_largest_magnitude() -> None:
+    given = (torch.tensor([1.0, 9.0]), torch.tensor([3]))
+    expected = (torch.tensor([1.0, 10.0]), torch.tensor([4]))
+    assert largest_difference(given, expected) == pytest.approx(0.1)
+
+
+def test_contenders_of_a_device() -> None:
+    assert names_for(CPU) == EVERYWHERE
+    assert names_for(torch.device("cuda", 0)) == ON_CUDA
+    assert set(EVERYWHERE) < set(ON_CUDA)
+    with pytest.raises(ValueError, match="no contender is named eagre"):
+        make(case(), "eagre")
