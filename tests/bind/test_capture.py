@@ -107,7 +107,7 @@ def test_a_device_without_streams_is_told_of() -> None:
     text = "stream side (priority = high, sms = 4)\n    capture batch at [4]"
     made = schedule("all on side = .", split=text)
     found = list(inactive(made, "cpu"))
-    assert [item.severity for item in found] == ["info", "info"]
+    assert [(item.code, item.severity) for item in found] == [("DFS704", "info")] * 2
     assert "'priority' and 'sms'" in found[1].message
     assert list(inactive(made, "cuda:0")) == []
     assert list(inactive(schedule(PARTS), "cpu")) == []
