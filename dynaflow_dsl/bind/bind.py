@@ -28,7 +28,7 @@ from dynaflow_dsl.bind.rows import split_axes
 from dynaflow_dsl.bind.selectors import index_modules
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Result
 from dynaflow_dsl.graph.model import Graph
-from dynaflow_dsl.resolve.model import Each, Schedule
+from dynaflow_dsl.resolve.model import Schedule, Section
 
 
 def bind(schedule: Schedule, graph: Graph) -> Result[Binding]:
@@ -37,7 +37,7 @@ def bind(schedule: Schedule, graph: Graph) -> Result[Binding]:
     Finds: selectors that match nothing, shared and unclaimed operations, parts that are
     not convex, layers that are connected differently, rows that a split would mix.
     """
-    each = schedule.each
+    each = schedule.sections[0]
     dependence = analyse(graph)
     modules = index_modules(graph.modules, dependence)
     ownership, paths, found = assign(each, modules, dependence)
@@ -87,7 +87,7 @@ def bind(schedule: Schedule, graph: Graph) -> Result[Binding]:
 
 
 def _missing(
-    each: Each, paths: tuple[str, ...], ownership: Ownership
+    each: Section, paths: tuple[str, ...], ownership: Ownership
 ) -> Iterator[Diagnostic]:
     """Every part holds something in every iteration."""
     held = set(ownership.owner.values())
@@ -109,7 +109,7 @@ def _missing(
 
 
 def _foreign_writes(
-    each: Each, ownership: Ownership, dependence: Dependence, fragments: Fragments
+    each: Section, ownership: Ownership, dependence: Dependence, fragments: Fragments
 ) -> Iterator[Diagnostic]:
     """In-place writes must stay in a part, or go to an input of the model."""
     makers: dict[int, set[Owner]] = defaultdict(set)
@@ -141,7 +141,7 @@ def _foreign_writes(
                 )
 
 
-def _own_tensors_returned(each: Each, graph: Graph) -> Iterator[Diagnostic]:
+def _own_tensors_returned(each: Section, graph: Graph) -> Iterator[Diagnostic]:
     """Results are made by the step or given to it."""
     kinds = {item.name: item.kind for item in graph.inputs if item.argument is None}
     for name in dict.fromkeys(graph.outputs):
@@ -150,7 +150,7 @@ def _own_tensors_returned(each: Each, graph: Graph) -> Iterator[Diagnostic]:
 
 
 def _handed_on(
-    each: Each, dependence: Dependence, fragments: Fragments
+    each: Section, dependence: Dependence, fragments: Fragments
 ) -> Iterator[Diagnostic]:
     """What a part gives away must be its own memory.
 

@@ -10,7 +10,7 @@ from dynaflow_dsl.bind.dependence import Dependence
 from dynaflow_dsl.bind.faults import against_order, layers_differ, not_convex
 from dynaflow_dsl.bind.ownership import Owner, Ownership
 from dynaflow_dsl.diagnostics import Diagnostic
-from dynaflow_dsl.resolve.model import Each
+from dynaflow_dsl.resolve.model import Section
 
 Edge = tuple[Owner, Owner]
 
@@ -45,7 +45,7 @@ def _through_views(numbers: Iterable[int], dependence: Dependence) -> Iterable[i
 
 
 def program_order(
-    each: Each, paths: Sequence[str], ownership: Ownership, dependence: Dependence
+    each: Section, paths: Sequence[str], ownership: Ownership, dependence: Dependence
 ) -> tuple[tuple[str, ...], Diagnostic | None]:
     """The parts of one iteration in program order, or why there is none."""
     edges = quotient(ownership, dependence)
@@ -118,7 +118,7 @@ def _disagreement(
 
 def _explain(
     cycle: list[Owner],
-    each: Each,
+    each: Section,
     edges: dict[Edge, tuple[int, int]],
     dependence: Dependence,
 ) -> Diagnostic:

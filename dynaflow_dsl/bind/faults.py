@@ -8,21 +8,21 @@ from difflib import get_close_matches
 from dynaflow_dsl.bind.selectors import Modules, Scope
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.graph.model import Operation
-from dynaflow_dsl.resolve.model import Each, OwnSelector, Part, PathSelector, Split
+from dynaflow_dsl.resolve.model import OwnSelector, Part, PathSelector, Section, Split
 
 SHOWN = 5
 
 
-def no_iterations(each: Each, modules: Modules, *, matched: bool) -> Diagnostic:
+def no_iterations(each: Section, modules: Modules, *, matched: bool) -> Diagnostic:
     """The `each` matches no module that holds operations."""
-    text = each.path.span.text
+    text = each.each.path.span.text
     if matched:
-        return _nothing_runs(text, each.path)
+        return _nothing_runs(text, each.each.path)
     return Diagnostic(
         "DFS201",
         f"{text} matches no module of the model",
-        Label(each.path.span, "matches nothing"),
-        helps=_nearest(".".join(each.path.pattern), modules.paths, "."),
+        Label(each.each.path.span, "matches nothing"),
+        helps=_nearest(".".join(each.each.path.pattern), modules.paths, "."),
     )
 
 
@@ -118,7 +118,7 @@ def shared_operation(
 
 
 def unclaimed(
-    each: Each, paths: tuple[str, ...], operations: Sequence[Operation]
+    each: Section, paths: tuple[str, ...], operations: Sequence[Operation]
 ) -> Diagnostic:
     """Operations between the parts that no part takes."""
     inside = [
@@ -131,7 +131,7 @@ def unclaimed(
         return Diagnostic(
             "DFS203",
             "operations lie between the modules that this 'each' repeats over",
-            Label(each.path.span, f"leaves out {', '.join(modules[:SHOWN])}"),
+            Label(each.each.path.span, f"leaves out {', '.join(modules[:SHOWN])}"),
             notes=sources(operations),
             helps=(
                 "match every layer between the first and the last; operations that "
@@ -185,15 +185,15 @@ def against_order(
 
 
 def layers_differ(
-    each: Each, part: Part | None, reason: str, paths: tuple[str, str]
+    each: Section, part: Part | None, reason: str, paths: tuple[str, str]
 ) -> Diagnostic:
     """Two iterations whose parts read each other differently."""
     name = part.name if part else "the result"
     return Diagnostic(
         "DFS205",
         f"{name} differs between {paths[0]} and {paths[1]}: {reason}",
-        Label(part.selector.span if part else each.path.span, "differs"),
-        (Label(each.path.span, "one timeline for all of these"),) if part else (),
+        Label(part.selector.span if part else each.each.path.span, "differs"),
+        (Label(each.each.path.span, "one timeline for all of these"),) if part else (),
         helps=("let the 'each' match only layers that are connected alike",),
     )
 
@@ -212,7 +212,7 @@ def handed_on(part: Part, operation: Operation) -> Diagnostic:
     )
 
 
-def own_tensor_returned(each: Each, name: str, kind: str) -> Diagnostic:
+def own_tensor_returned(each: Section, name: str, kind: str) -> Diagnostic:
     """The model returns one of its own tensors as it is."""
     return Diagnostic(
         "DFS020",
@@ -223,7 +223,7 @@ def own_tensor_returned(each: Each, name: str, kind: str) -> Diagnostic:
 
 
 def foreign_write(
-    each: Each, writer: Part | None, maker: Part | None, operation: Operation
+    each: Section, writer: Part | None, maker: Part | None, operation: Operation
 ) -> Diagnostic:
     """An in-place write to a tensor that crosses a part's boundary.
 
@@ -240,7 +240,7 @@ def foreign_write(
     return Diagnostic(
         "DFS206",
         f"{who} writes in place into a tensor that {made}",
-        Label(part.selector.span if part else each.path.span, describe(operation)),
+        Label(part.selector.span if part else each.each.path.span, describe(operation)),
         notes=sources([operation]),
         helps=tuple(ways),
     )

@@ -27,7 +27,7 @@ from dynaflow_dsl.bind.selectors import (
     modules_of,
 )
 from dynaflow_dsl.diagnostics import Diagnostic
-from dynaflow_dsl.resolve.model import Each, OwnSelector, Part
+from dynaflow_dsl.resolve.model import OwnSelector, Part, Section
 
 
 class Owner(NamedTuple):
@@ -49,23 +49,25 @@ class Ownership:
     attached: set[int] = field(default_factory=set)
 
 
-def iteration_paths(each: Each, modules: Modules, dependence: Dependence) -> list[str]:
+def iteration_paths(
+    each: Section, modules: Modules, dependence: Dependence
+) -> list[str]:
     """Modules that the `each` repeats over, in the order in which they run."""
 
     def first_operation(path: str) -> int:
         return min(modules.below.get(path, ()), default=len(dependence.operations))
 
-    found = match_modules(modules, "", each.path.pattern)
+    found = match_modules(modules, "", each.each.path.pattern)
     return sorted((p for p in found if p in modules.below), key=first_operation)
 
 
 def assign(
-    each: Each, modules: Modules, dependence: Dependence
+    each: Section, modules: Modules, dependence: Dependence
 ) -> tuple[Ownership, tuple[str, ...], list[Diagnostic]]:
     """Give every operation an owner; the iterations' paths; what is wrong."""
     paths = tuple(iteration_paths(each, modules, dependence))
     if not paths:
-        matched = bool(match_modules(modules, "", each.path.pattern))
+        matched = bool(match_modules(modules, "", each.each.path.pattern))
         return Ownership(), (), [no_iterations(each, modules, matched=matched)]
     parts = {part.name: part for part in each.parts}
     result = Ownership()
@@ -169,7 +171,7 @@ def _through(
 
 
 def _outside(
-    each: Each, paths: tuple[str, ...], result: Ownership, dependence: Dependence
+    each: Section, paths: tuple[str, ...], result: Ownership, dependence: Dependence
 ) -> list[Diagnostic]:
     """Operations of no part: before all parts, after them, or an error in between."""
     follows = closure(result.owner, dependence.needed_by)

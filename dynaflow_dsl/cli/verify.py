@@ -293,7 +293,7 @@ def claims_of(schedule: Schedule) -> frozenset[tuple[str, str]]:
 
     return frozenset(
         (label(left), label(right))
-        for window in schedule.each.windows
+        for window in schedule.sections[0].windows
         for run, other in combinations(window.runs, 2)
         for left in run.steps
         for right in other.steps

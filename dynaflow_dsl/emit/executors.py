@@ -211,7 +211,7 @@ def _operand_name(operand: Variable | InputOperand | Choice) -> str:
 
 def _function_doc(part: BoundPart, users: Sequence[int], binding: Binding) -> str:
     numbers = layer_numbers([binding.iterations[i] for i in users])
-    each = binding.schedule.each
+    each = binding.schedule.sections[0].each
     if numbers is None:
         where = f"{len(users)} modules"
     elif len(numbers) == 1:
@@ -220,7 +220,9 @@ def _function_doc(part: BoundPart, users: Sequence[int], binding: Binding) -> st
         where = f"{each.name}s {numbers[0]} to {numbers[-1]}"
     else:
         where = f"{each.name}s {', '.join(map(str, numbers))}"
-    selector = next(p.selector.span.text for p in each.parts if p.name == part.name)
+    selector = next(
+        p.selector.span.text for p in binding.schedule.parts if p.name == part.name
+    )
     return f"{part.name}, {where}: {' '.join(selector.split())}"
 
 

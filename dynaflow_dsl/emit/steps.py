@@ -100,7 +100,7 @@ class StepWriter:
         """`layer 7`, in the word that the `each` gave."""
         binding = self.plan.binding
         leaf = binding.iterations[iteration].path.rpartition(".")[2]
-        return f"{binding.schedule.each.name} {leaf}"
+        return f"{binding.schedule.sections[0].each.name} {leaf}"
 
     def _gap(self) -> Iterator[Line]:
         if self.in_windows:
@@ -159,7 +159,7 @@ class StepWriter:
                 done = call(f"{self._stream(stream)}.record", [])
                 lines = lay_out(f"{event} = ", done, "", indent)
                 if first:
-                    each = self.plan.binding.schedule.each.name
+                    each = self.plan.binding.schedule.sections[0].each.name
                     why = f"the first {each} follows no {first}"
                     lines = [*comment_above(lines[0], why), *lines]
                 yield from map(Line, lines)

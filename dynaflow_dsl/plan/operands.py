@@ -118,7 +118,7 @@ def make_variables(
 
 def stream_of(part: str, binding: Binding, piece: int = 0) -> str:
     """The stream that a piece of a part runs on as scheduled."""
-    parts = binding.schedule.each.parts
+    parts = binding.schedule.parts
     return next(p.streams[piece] for p in parts if p.name == part)
 
 

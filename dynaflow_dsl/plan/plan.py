@@ -36,13 +36,13 @@ def plan(binding: Binding) -> Result[Plan]:
     step, found = _program(binding, pieces, streams, words, _windows(binding))
     if step is None:
         return Result(None, tuple(found))
-    declared = {part.name: part.name_span for part in schedule.each.parts}
+    declared = {part.name: part.name_span for part in schedule.parts}
     in_order = PlannedWindow(
         tuple(
             PlannedStep(part.name, 0, False, MAIN, 0, part.name, declared[part.name])
             for part in _program_order(binding)
         ),
-        schedule.each.span,
+        schedule.sections[0].span,
     )
     sequential, problems = _program(binding, 1, (MAIN,), words, [in_order])
     if sequential is None:
@@ -62,7 +62,10 @@ def _program(
     iterations = len(binding.iterations)
     simulated = _simulated(binding)
     timeline = lay_out(
-        windows, iterations, schedule.each.timeline_span, merges=bool(table.merged)
+        windows,
+        iterations,
+        schedule.sections[0].timeline_span,
+        merges=bool(table.merged),
     )
     events = timeline.run(simulated)
     effects = effect_order(binding, pieces, simulated)
@@ -164,7 +167,7 @@ def _windows(binding: Binding) -> list[PlannedWindow]:
             ),
             window.span,
         )
-        for window in binding.schedule.each.windows
+        for window in binding.schedule.sections[0].windows
     ]
 
 

@@ -56,7 +56,7 @@ class Execution:
         for block in program.last:
             self._statements(block.statements, 0, block.span)
         if not self.returned:
-            each = self.binding.schedule.each
+            each = self.binding.schedule.sections[0]
             self.machine.fault("value", "nothing is returned", each.timeline_span)
         self.machine.finish()
         return self.machine
@@ -192,7 +192,7 @@ class Execution:
 
     def _return(self, operands: tuple[Operand, ...], i: int) -> None:
         machine = self.machine
-        span = self.binding.schedule.each.timeline_span
+        span = self.binding.schedule.sections[0].timeline_span
         for stream in machine.unfinished():
             machine.fault(
                 "race", f"the step ends before main has waited for {stream}", span

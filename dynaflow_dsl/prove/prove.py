@@ -65,7 +65,7 @@ def _incomplete(execution: Execution, pieces: int) -> Iterator[Diagnostic]:
                     yield Diagnostic(
                         "DFS900",
                         f"{part.name} runs {count} times in layer {i}, piece {piece}",
-                        Label(binding.schedule.each.timeline_span),
+                        Label(binding.schedule.sections[0].timeline_span),
                     )
 
 
@@ -83,7 +83,7 @@ def _claims(plan: Plan, machine: Machine) -> tuple[int, list[Diagnostic]]:
         index = f"[{item.piece}]" if schedule.pieces > 1 else ""
         return f"{'prev.' if item.previous else ''}{item.part}{index}"
 
-    for window in schedule.each.windows:
+    for window in schedule.sections[0].windows:
         runs = window.runs
         pairs = [
             (left, right)
@@ -129,7 +129,7 @@ def _held(program: Program) -> Iterator[str]:
 
 
 def _held_to_the_join(plan: Plan, name: str) -> Diagnostic:
-    each = plan.binding.schedule.each
+    each = plan.binding.schedule.sections[0]
     return Diagnostic(
         "DFS703",
         f"{name} is kept in every layer until the end of the step",

@@ -168,12 +168,17 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A piece of a part in a window; `previous` is that of the iteration before."""
+    """A piece of a part in a window; `previous` is that of the iteration before.
+
+    `piece` is None when the part runs once over all pieces joined (`x[*]`). `after`
+    are steps that it must follow though the data may not need it.
+    """
 
     part: str
-    piece: int
+    piece: int | None
     previous: bool
     span: Span
+    after: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,10 +203,22 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """`each NAME in PATH`: parts and the timeline of one iteration."""
+    """`each NAME in PATH`: the modules that a section repeats over."""
 
     name: str
     path: PathSelector
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Parts and their timeline: of one iteration of an `each`, or of the whole model.
+
+    Without an `each` there is one iteration, whose scope is the model. A `stagger`
+    outside an `each` is written out to its end, so that no step is `previous`.
+    """
+
+    each: Each | None
     parts: tuple[Part, ...]
     windows: tuple[Window, ...]
     timeline: Literal["order", "stagger"]
@@ -211,13 +228,17 @@ class Each:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """One named plan. `doc` is the comment block above it, without `#`."""
+    """One named plan. `doc` is the comment block above it, without `#`.
+
+    `sections` run one after the other, as their timelines stand in the text. At most
+    one of them is outside an `each`. No two parts share a name.
+    """
 
     name: str
     doc: str
     streams: tuple[Stream, ...]
     split: Split | None
-    each: Each
+    sections: tuple[Section, ...]
     name_span: Span
     span: Span
     parameters: tuple[Parameter, ...] = ()
@@ -227,6 +248,11 @@ class Schedule:
     def pieces(self) -> int:
         """Number of microbatches; one without a split."""
         return len(self.split.weights) if self.split else 1
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts of all sections."""
+        return tuple(part for section in self.sections for part in section.parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ def run_text(schedule: Schedule, run: Run) -> str:
 
 
 def _rows(schedule: Schedule, kind: Kind) -> tuple[Row, ...]:
-    kept = (_kept(window.runs, kind) for window in schedule.each.windows)
+    kept = (_kept(window.runs, kind) for window in schedule.sections[0].windows)
     return tuple(row for row in kept if row)
 
 

@@ -58,7 +58,7 @@ def _columns(
         if number > expected:
             columns.append(gap)
         kind: Kind = "first" if number == 0 else "loop"
-        title = f"{schedule.each.name} {number}"
+        title = f"{schedule.sections[0].each.name} {number}"
         columns += _iteration(schedule, streams, by_kind.get(kind, ()), number, title)
         expected = number + 1
     if iterations is None:

@@ -19,7 +19,7 @@ def parts(binding: Binding) -> str:
     part whose iterations run different programs lists each program. The text ends in
     a newline.
     """
-    streams = {part.name: part.streams for part in binding.schedule.each.parts}
+    streams = {part.name: part.streams for part in binding.schedule.parts}
     sections: list[str] = []
     if binding.before is not None:
         sections.append(_outside(BEFORE, binding.before))
@@ -29,7 +29,7 @@ def parts(binding: Binding) -> str:
         sections.append(_outside(AFTER, binding.after))
     marked = any(part.attached for part in binding.parts)
     if marked:
-        scope = binding.schedule.each.name
+        scope = binding.schedule.sections[0].each.name
         sections.append(
             f"{ATTACHED} attached: an operation of the {scope} itself, "
             "in the part that reads it first"
@@ -57,7 +57,7 @@ def _outside(name: str, part: BoundPart) -> str:
 def _inside(
     binding: Binding, part: BoundPart, streams: tuple[str, ...]
 ) -> Iterator[str]:
-    scope = binding.schedule.each.name
+    scope = binding.schedule.sections[0].each.name
     on = ", ".join(dict.fromkeys(streams))
     for index, body in enumerate(part.bodies):
         members = [n for n, item in enumerate(part.instances) if item.body == index]

@@ -28,7 +28,7 @@ def windows(schedule: Schedule, iterations: int | None = None) -> str:
 
 def heading(schedule: Schedule) -> str:
     """Name, parameters, streams, split and scope of a schedule, in one or two lines."""
-    each = schedule.each
+    each = schedule.sections[0].each
     streams = ", ".join(("main", *(stream.name for stream in schedule.streams)))
     facts = [f"streams {streams}"]
     if schedule.split is not None:
@@ -41,7 +41,7 @@ def heading(schedule: Schedule) -> str:
 
 
 def _title(schedule: Schedule, block: Block, iterations: int | None) -> str:
-    name = schedule.each.name
+    name = schedule.sections[0].each.name
     match block.kind:
         case "first":
             return f"{name} 0"

@@ -66,7 +66,7 @@ def test_many_any_depths_do_not_take_exponential_time() -> None:
 
 def names_of(selector: str, index: int) -> str:
     """The operations that a selector names in one of the three iterations."""
-    parts = schedule(f"a = {selector}\nmlp = .mlp").each.parts
+    parts = schedule(f"a = {selector}\nmlp = .mlp").parts
     scope = Scope(
         index_modules(MODEL.modules, analyse(MODEL)),
         ("layers.0", "layers.1", "layers.2"),

@@ -217,7 +217,7 @@ def test_windows_of_the_stagger() -> None:
     """The windows that the document prints are those that the compiler makes."""
     (text,) = [text for _, text in BLOCKS if "attn_out" in text and "stagger" in text]
     file = pipeline.understand(Source("s.dfs", completed(text))).unwrap()
-    windows = [window.text for window in file.schedules[0].each.windows]
+    windows = [window.text for window in file.schedules[0].sections[0].windows]
     printed = re.findall(r"^```text\n(.*?)^```", DOCUMENT, re.M | re.S)
     spaced = [[" ".join(line.split()) for line in p.splitlines()] for p in printed]
     assert windows in spaced
