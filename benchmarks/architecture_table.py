@@ -271,7 +271,7 @@ STATE = (
         _sizes(state_size=4, conv_kernel=3, num_heads=8, head_dim=8, n_groups=2, chunk_size=4),
         UNMASKED,
     ),
-    Architecture("state space", "RwkvForCausalLM", _sizes(attention_hidden_size=32, context_length=32), UNMASKED),
+    Architecture("state space", "RwkvForCausalLM", _sizes(attention_hidden_size=32, context_length=32, rescale_every=0), UNMASKED),
     Architecture("state space", "FalconMambaForCausalLM", _sizes(state_size=4, conv_kernel=3, time_step_rank=4), UNMASKED),
     Architecture(
         "state space",
@@ -301,16 +301,16 @@ ENCODERS = (
     Architecture("encoder", "MPNetModel", _sizes()),
     Architecture("encoder", "ModernBertModel", _sizes(cls_token_id=1, sep_token_id=2, local_attention=4)),
     Architecture("encoder", "XLMRobertaModel", _sizes(type_vocab_size=1)),
-    Architecture("encoder", "XLNetModel", _sizes(d_model=32, n_layer=2, n_head=4, d_inner=48)),
+    Architecture("encoder", "XLNetModel", {"vocab_size": WORDS, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48}),
     Architecture("encoder", "FNetModel", _sizes(), UNMASKED),
     Architecture("encoder", "RoFormerModel", _sizes(embedding_size=32)),
-    Architecture("encoder", "FunnelModel", _sizes(d_model=32, n_head=4, d_head=8, d_inner=48, block_sizes=[1, 1], num_decoder_layers=1)),
+    Architecture("encoder", "FunnelModel", {"vocab_size": WORDS, "d_model": 32, "n_head": 4, "d_head": 8, "d_inner": 48, "block_sizes": [1, 1], "num_decoder_layers": 1}),
     Architecture("encoder", "ConvBertModel", _sizes(embedding_size=32, conv_kernel_size=3)),
     Architecture("encoder", "SqueezeBertModel", _sizes(embedding_size=32)),
     Architecture("encoder", "MobileBertModel", _sizes(embedding_size=16, intra_bottleneck_size=16, true_hidden_size=16)),
     Architecture("encoder", "EsmModel", _sizes(position_embedding_type="rotary", mask_token_id=5)),
     Architecture("encoder", "LayoutLMModel", _sizes(max_2d_position_embeddings=64), BOXES),
-    Architecture("encoder", "NystromformerModel", _sizes(num_landmarks=2, segment_means_seq_len=6)),
+    Architecture("encoder", "NystromformerModel", _sizes(num_landmarks=2, segment_means_seq_len=LENGTH)),
     Architecture("encoder", "YosoModel", _sizes(use_expectation=True)),
     Architecture("encoder", "LongformerModel", _sizes(attention_window=[4, 4]), TOKENS),
     Architecture("encoder", "BigBirdModel", _sizes(attention_type="original_full")),
@@ -328,7 +328,7 @@ PAIRED = (
     Architecture("encoder-decoder", "M2M100ForConditionalGeneration", _SEQ2SEQ, PAIRS),
     Architecture("encoder-decoder", "LongT5ForConditionalGeneration", {**_T5, "local_radius": 3}, PAIRS),
     Architecture("encoder-decoder", "SwitchTransformersForConditionalGeneration", {**_T5, "num_experts": 4, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1}, PAIRS),
-    Architecture("encoder-decoder", "ProphetNetForConditionalGeneration", _sizes(num_encoder_layers=2, num_decoder_layers=2, num_encoder_attention_heads=4, num_decoder_attention_heads=4, encoder_ffn_dim=48, decoder_ffn_dim=48, decoder_start_token_id=1), PAIRS),
+    Architecture("encoder-decoder", "ProphetNetForConditionalGeneration", {"vocab_size": WORDS, "hidden_size": 32, "num_encoder_layers": 2, "num_decoder_layers": 2, "num_encoder_attention_heads": 4, "num_decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "max_position_embeddings": 64}, PAIRS),
 )
 
 VISION = (
@@ -342,7 +342,7 @@ VISION = (
     Architecture("vision", "ResNetModel", {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1]}, pixels(16)),
     Architecture("vision", "RegNetModel", {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "groups_width": 4}, pixels(16)),
     Architecture("vision", "MobileNetV2Model", {"depth_multiplier": 0.25, "image_size": 32}, pixels(32)),
-    Architecture("vision", "EfficientNetModel", {"width_coefficient": 0.25, "depth_coefficient": 0.2, "image_size": 32, "hidden_dim": 16}, pixels(32)),
+    Architecture("vision", "EfficientNetModel", {"width_coefficient": 0.25, "depth_coefficient": 0.2, "image_size": 32, "hidden_dim": 320}, pixels(32)),
     Architecture("vision", "SwinModel", {"image_size": 16, "patch_size": 2, "embed_dim": 8, "depths": [2, 2], "num_heads": [2, 2], "window_size": 2}, pixels(16)),
     Architecture("vision", "Swinv2Model", {"image_size": 16, "patch_size": 2, "embed_dim": 8, "depths": [2, 2], "num_heads": [2, 2], "window_size": 2}, pixels(16)),
     Architecture("vision", "PvtModel", {"image_size": 64, "depths": [1] * 4, "hidden_sizes": [8, 8, 16, 16], "num_attention_heads": [1, 1, 2, 2]}, pixels(64)),
@@ -353,7 +353,7 @@ VISION = (
     Architecture("vision", "FocalNetModel", {"image_size": 16, "patch_size": 2, "embed_dim": 8, "depths": [1, 1], "focal_levels": [2, 2], "focal_windows": [3, 3], "hidden_sizes": [8, 16]}, pixels(16)),
     Architecture("vision", "VitDetModel", {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 16, "pretrain_image_size": 16, "patch_size": 4, "window_block_indices": [0], "window_size": 3, "use_relative_position_embeddings": True}, pixels(16)),
     Architecture("vision", "HieraModel", {"embed_dim": 16, "image_size": [32, 32], "patch_stride": [4, 4], "depths": [1, 1], "num_heads": [1, 2], "masked_unit_size": [4, 4], "num_query_pool": 1, "query_stride": [2, 2]}, pixels(32)),
-    Architecture("vision", "DPTForDepthEstimation", {**_vision(), "image_size": 32, "backbone_out_indices": [0, 1, 1, 1], "neck_hidden_sizes": [8, 8, 8, 8], "fusion_hidden_size": 8, "is_hybrid": False}, pixels(32)),
+    Architecture("vision", "DPTForDepthEstimation", {**_vision(), "image_size": 32, "neck_hidden_sizes": [8, 8, 8, 8], "fusion_hidden_size": 8, "is_hybrid": False, "num_hidden_layers": 4, "backbone_out_indices": [0, 1, 2, 3]}, pixels(32)),
     Architecture("vision", "DetrForObjectDetection", {"use_timm_backbone": False, "backbone_config": {"model_type": "resnet", "embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "out_features": ["stage2"]}, "d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "encoder_attention_heads": 4, "decoder_attention_heads": 4, "num_queries": 3}, pixels(32)),
     Architecture("vision", "YolosModel", _vision(image_size_=0, num_detection_tokens=3, use_mid_position_embeddings=False) | {"image_size": [16, 16]}, pixels(16)),
     Architecture("vision", "VideoMAEModel", _vision(num_frames=4, tubelet_size=2), {"pixel_values": ("number", 4, 3, 16, 16)}),
@@ -384,6 +384,13 @@ SEVERAL = (
     Architecture("text and image", "LxmertModel", _sizes(l_layers=1, x_layers=1, r_layers=1, visual_feat_dim=8), {**TOKENS, "visual_feats": ("number", 3, 8), "visual_pos": ("number", 3, 4)}),
 )
 
+MIXING = (
+    Architecture("text and image", "GroupViTModel", {"text_config": _text(), "vision_config": {**_vision(), "depths": [1, 1, 1], "num_group_tokens": [4, 2, 0], "num_output_groups": [4, 2, 0]}, "projection_dim": 16, "projection_intermediate_dim": 32}, {**TOKENS, **pixels(16)}),
+    Architecture("text and image", "AltCLIPModel", {"text_config": {**_text(type_vocab_size=1), "project_dim": 32}, "vision_config": _vision(), "projection_dim": 32}, {**TOKENS, **pixels(16)}),
+    Architecture("text and image", "Owlv2Model", _TOWERS, {**TOKENS, **pixels(16)}),
+    Architecture("text and image", "BlipModel", {"text_config": _text(encoder_hidden_size=32), "vision_config": _vision(), "projection_dim": 16}, {**TOKENS, **pixels(16)}),
+)
+
 SERIES = (
     Architecture("time series", "PatchTSTModel", {**_SERIES, "d_model": 16, "num_attention_heads": 4, "num_hidden_layers": 2, "ffn_dim": 24}, {"past_values": ("number", 16, 3)}, config="PatchTSTConfig"),
     Architecture("time series", "PatchTSMixerModel", {**_SERIES, "d_model": 16, "num_layers": 2}, {"past_values": ("number", 16, 3)}, config="PatchTSMixerConfig"),
@@ -401,5 +408,6 @@ ARCHITECTURES = (
     *VISION,
     *AUDIO,
     *SEVERAL,
+    *MIXING,
     *SERIES,
 )

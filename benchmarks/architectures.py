@@ -312,7 +312,8 @@ def _poisoned(called: Called, given: Tensors, embedded: bool) -> Tensors:
         return _run(called, given)
 
     def poison(module: torch.nn.Module, inputs: Any, output: torch.Tensor) -> Any:
-        if output.is_floating_point() and inputs[0].shape[:1] == (BATCH,):
+        # Positions are the same for all rows, and often without a batch.
+        if output.is_floating_point() and output.shape[:1] == (BATCH,):
             output = output.clone()
             output[POISONED] = float("nan")
         return output
