@@ -27,7 +27,6 @@ import transformers
 
 from benchmarks import machine
 from benchmarks.architecture_table import ARCHITECTURES, WORDS, Architecture
-from dynaflow_dsl.diagnostics import DiagnosticError
 from dynaflow_dsl.graph.rowwise import check_rows
 from dynaflow_dsl.trace import Entry, TraceSpec, trace
 
@@ -51,6 +50,7 @@ class Called(torch.nn.Module):
         self.names, self.call = tuple(names), call
 
     def forward(self, *given: torch.Tensor) -> Any:
+        """All tensors that the model returns."""
         keywords = dict(zip(self.names, given, strict=True))
         if self.call:
             keywords = {
@@ -228,9 +228,7 @@ def examine(architecture: Architecture) -> Row:
 
 
 def _said(diagnostics: Sequence[Any]) -> str:
-    return "; ".join(
-        " ".join((item.message, *item.notes)) for item in diagnostics
-    )
+    return "; ".join(" ".join((item.message, *item.notes)) for item in diagnostics)
 
 
 @torch.no_grad()
@@ -243,7 +241,9 @@ def judge(architecture: Architecture, model: torch.nn.Module) -> tuple[str, str]
         whole = _run(called, given)
     except Exception as error:
         return f"does not run: {type(error).__name__}: {error}"[:200], ""
-    return _pieces_differ(called, given, whole), _leak(architecture, called, given, whole)
+    return _pieces_differ(called, given, whole), _leak(
+        architecture, called, given, whole
+    )
 
 
 def _run(called: Called, given: Tensors) -> Tensors:
@@ -295,15 +295,28 @@ def _leak(
         for k, (expected, found) in enumerate(
             zip(whole, _poisoned(called, poisoned, embedded), strict=True)
         ):
-            if not expected.ndim or expected.shape[0] % BATCH:
+            axis = _rows_axis(expected)
+            if axis is None:
                 if not _close(found, expected):
                     return f"{name} in one row changes result {k}"
                 continue
-            share = expected.shape[0] // BATCH
-            rows = [r for r in range(expected.shape[0]) if r // share != POISONED]
-            if not _close(found[rows], expected[rows]):
+            share = expected.shape[axis] // BATCH
+            others = torch.tensor(
+                [r for r in range(expected.shape[axis]) if r // share != POISONED]
+            )
+            if not _close(
+                found.index_select(axis, others), expected.index_select(axis, others)
+            ):
                 return f"{name} in one row reaches others in result {k}"
     return ""
+
+
+def _rows_axis(result: torch.Tensor) -> int | None:
+    """The axis of the rows: the first as long as the batch, else a multiple of it."""
+    sizes = list(result.shape)
+    if BATCH in sizes:
+        return sizes.index(BATCH)
+    return next((axis for axis, size in enumerate(sizes) if size % BATCH == 0), None)
 
 
 def _poisoned(called: Called, given: Tensors, embedded: bool) -> Tensors:
@@ -311,9 +324,13 @@ def _poisoned(called: Called, given: Tensors, embedded: bool) -> Tensors:
     if not embedded:
         return _run(called, given)
 
-    def poison(module: torch.nn.Module, inputs: Any, output: torch.Tensor) -> Any:
+    def poison(module: torch.nn.Module, inputs: Any, output: Any) -> Any:
         # Positions are the same for all rows, and often without a batch.
-        if output.is_floating_point() and output.shape[:1] == (BATCH,):
+        if (
+            isinstance(output, torch.Tensor)
+            and output.is_floating_point()
+            and output.shape[:1] == (BATCH,)
+        ):
             output = output.clone()
             output[POISONED] = float("nan")
         return output
@@ -366,7 +383,10 @@ def main(given: Sequence[str] | None = None) -> int:
         print(f"{row.verdict:10} {row.name} {row.reason[:150]}", flush=True)
         for item in {(r.operator, r.reason): r for r in row.refused}.values():
             print(f"    {item.operator}: {item.reason} [{item.line}]")
-        print(f"    pieces: {row.pieces or 'same'}; poison: {row.leak or 'stays'}", flush=True)
+        print(
+            f"    pieces: {row.pieces or 'same'}; poison: {row.leak or 'stays'}",
+            flush=True,
+        )
     if options.output:
         found = {"machine": machine.describe(), "rows": [asdict(row) for row in rows]}
         options.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

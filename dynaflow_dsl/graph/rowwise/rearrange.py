@@ -30,8 +30,15 @@ def _same_rows(tensors: tuple[Tensor, ...]) -> Rows:
 
 
 def cat(call: Call) -> Fact:
-    """Put tensors one after the other; along the row axis that adds outer blocks."""
-    tensors = call.tensor_list(0, "tensors")
+    """Put tensors one after the other; along the row axis that adds outer blocks.
+
+    A tensor of one axis and no elements is left out, whatever the others are.
+    """
+    tensors = tuple(
+        tensor
+        for tensor in call.tensor_list(0, "tensors")
+        if tensor.shape != (Size(0),)
+    )
     rows = _same_rows(tensors)
     if call.axis(tensors[0].rank, 1, "dim") != rows.axis:
         return rows
@@ -115,7 +122,7 @@ def pad(call: Call) -> Fact:
 
 
 def pad_last(axes: int) -> Callable[[Call], Fact]:
-    """Make the rule of an operator that mirrors or repeats the ends of the last axes."""
+    """Make the rule of an operator that continues the last axes at their ends."""
 
     def apply(call: Call) -> Fact:
         rows = only_rows(call.tensor())

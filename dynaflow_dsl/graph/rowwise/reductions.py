@@ -117,7 +117,8 @@ RULES = dict(
             reduction(1, 99),
         ),
         *_named(
-            "linalg_vector_norm.default norm.ScalarOpt_dim norm.ScalarOpt_dim_dtype",
+            """linalg_norm.default linalg_vector_norm.default norm.ScalarOpt_dim
+            norm.ScalarOpt_dim_dtype""",
             reduction(2, 3),
         ),
         *_named("mode.default", reduction(1, 2, default=-1)),
