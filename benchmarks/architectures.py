@@ -6,7 +6,7 @@ For each class of `benchmarks.architecture_table` a tiny random model is traced 
 whole with a symbolic batch, and every operation is checked for a split of the batch.
 Two oracles that use neither the graph nor a rule then judge the verdict: the model
 itself is run on pieces of a batch and on the whole of it, and with one row poisoned.
-`--document docs/architectures.md` writes the table.
+`benchmarks.architecture_document` writes the table.
 """
 
 from __future__ import annotations
@@ -361,7 +361,6 @@ def main(given: Sequence[str] | None = None) -> int:
     """Examine the architectures, print a line for each, and write what was found."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--output", type=Path, help="write the results as JSON")
-    parser.add_argument("--document", type=Path, help="write the results as Markdown")
     parser.add_argument("--only", default="", help="names that hold this text")
     options = parser.parse_args(given)
     warnings.simplefilter("ignore")
