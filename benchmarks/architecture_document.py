@@ -1,7 +1,6 @@
 """The results of `benchmarks.architectures` as a page.
 
-    python -m benchmarks.architecture_document \
-        benchmarks/results/architectures.json docs/architectures.md
+python -m benchmarks.architecture_document RESULTS.json docs/architectures.md
 """
 
 from __future__ import annotations
@@ -40,7 +39,8 @@ def document(found: Mapping[str, Any]) -> str:
 
 def _leaks(row: Mapping[str, Any]) -> str:
     """Which of the two runs of the model showed that rows are mixed."""
-    return row["leak"] or row["pieces"]
+    ran = not row["pieces"].startswith("does not run")
+    return row["leak"] or (row["pieces"] if ran else "")
 
 
 def _counts(
