@@ -12,7 +12,7 @@ from typing import Any
 
 WORDS, LENGTH = 64, 6
 
-Inputs = Mapping[str, tuple[object, ...]]
+Inputs = Mapping[str, tuple[Any, ...]]
 
 # What a model is called with: its arguments, as kind and shape without the batch.
 TOKENS: Inputs = {"input_ids": ("token", LENGTH), "attention_mask": ("mask", LENGTH)}

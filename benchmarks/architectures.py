@@ -107,7 +107,7 @@ def build(architecture: Architecture) -> torch.nn.Module:
 def arguments(architecture: Architecture, batch: int) -> Tensors:
     """Random inputs of so many rows."""
     return tuple(
-        _argument(str(kind), (batch, *map(int, shape)))
+        _argument(kind, (batch, *shape))
         for kind, *shape in architecture.inputs.values()
     )
 
@@ -195,7 +195,9 @@ def examine(architecture: Architecture) -> Row:
     """Trace one architecture, check its rows, and judge the verdict by running it."""
     model = build(architecture)
     spec = target(architecture, model)
-    verdict, reason, refused, operations, operators = "accepted", "", (), 0, set()
+    reason, operations = "", 0
+    refused: tuple[Refused, ...] = ()
+    operators: set[str] = set()
     result = trace(spec, "benchmarks", {})
     if result.value is None:
         verdict = "not traced"
@@ -255,7 +257,9 @@ def _run(called: Called, given: Tensors) -> Tensors:
 def _pieces_differ(called: Called, given: Tensors, whole: Tensors) -> str:
     for sizes in PIECES:
         parts = []
-        for piece in zip(*(tensor.split(sizes) for tensor in given), strict=True):
+        for piece in zip(
+            *(torch.split(tensor, sizes) for tensor in given), strict=True
+        ):
             try:
                 parts.append(_run(called, piece))
             except Exception as error:
@@ -274,9 +278,8 @@ def _pieces_differ(called: Called, given: Tensors, whole: Tensors) -> str:
                 if total != expected.shape[axes[0]]:
                     return f"{sizes}: result {k} has other rows"
                 pieces = [torch.cat(pieces, axes[0])]
-            for piece in pieces:
-                if not _close(piece, expected):
-                    return f"{sizes}: result {k} differs"
+            if not all(_close(part, expected) for part in pieces):
+                return f"{sizes}: result {k} differs"
     return ""
 
 
