@@ -258,7 +258,7 @@ def _pieces_differ(called: Called, given: Tensors, whole: Tensors) -> str:
     for sizes in PIECES:
         parts = []
         for piece in zip(
-            *(torch.split(tensor, sizes) for tensor in given), strict=True
+            *(torch.split(tensor, list(sizes)) for tensor in given), strict=True
         ):
             try:
                 parts.append(_run(called, piece))

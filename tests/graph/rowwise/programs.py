@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from dynaflow_dsl.graph.model import Argument, Constant, Graph, Reference, Size
@@ -34,6 +35,9 @@ INPUTS = (
     shared(4, 4),
     rows(2, 3, 4),
 )
+
+
+_LARGEST = 1000
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,9 @@ class Program:
             return
         if isinstance(result, tuple):
             result = result[step.one % len(result)]
-        self.values.append(result)
+        # Products of products would soon fill the memory.
+        if prod(size.factor for size in self.shape(result)) <= _LARGEST:
+            self.values.append(result)
 
 
 def program(
