@@ -43,6 +43,31 @@ def over_last(axes: int) -> Callable[[Call], Fact]:
     return apply
 
 
+def of_images(rank: int) -> Callable[[Call], Fact]:
+    """Make the rule of an operator on tensors whose first axis are samples.
+
+    With one axis fewer there are no samples, and rows would be channels.
+    """
+
+    def apply(call: Call) -> Fact:
+        source, rows = call.tensor(), only_rows(call.tensor())
+        if rows is None:
+            return Shared()
+        if rows.axis != 0 or source.rank != rank:
+            raise RefusedError("takes windows over the split dimension")
+        return rows
+
+    return apply
+
+
+def grid_sample(call: Call) -> Fact:
+    """Each sample is read at the places of its own grid."""
+    source, grid = only_rows(call.tensor(0, "input")), only_rows(call.tensor(1, "grid"))
+    if source != grid or source is None or source.axis != 0:
+        raise RefusedError("samples and their grids are not split alike")
+    return source
+
+
 _CONVOLUTIONS = """
     conv1d.default conv1d.padding conv2d.default conv2d.padding conv3d.default
     conv3d.padding convolution.default conv_transpose1d.default conv_transpose2d.input
@@ -50,12 +75,21 @@ _CONVOLUTIONS = """
 """
 _WINDOWS = {
     1: """avg_pool1d.default max_pool1d.default adaptive_avg_pool1d.default
-        upsample_nearest1d.default upsample_nearest1d.vec""",
+        upsample_nearest1d.default upsample_nearest1d.vec
+        _upsample_nearest_exact1d.default _upsample_nearest_exact1d.vec
+        upsample_linear1d.default upsample_linear1d.vec adaptive_max_pool1d.default
+        max_pool1d_with_indices.default""",
     2: """avg_pool2d.default max_pool2d.default max_pool2d_with_indices.default
         adaptive_avg_pool2d.default adaptive_max_pool2d.default
         upsample_nearest2d.default upsample_nearest2d.vec upsample_bilinear2d.default
-        upsample_bilinear2d.vec upsample_bicubic2d.default upsample_bicubic2d.vec""",
-    3: "avg_pool3d.default max_pool3d.default adaptive_avg_pool3d.default",
+        upsample_bilinear2d.vec upsample_bicubic2d.default upsample_bicubic2d.vec
+        _upsample_nearest_exact2d.default _upsample_nearest_exact2d.vec
+        _upsample_bilinear2d_aa.default _upsample_bilinear2d_aa.vec
+        _upsample_bicubic2d_aa.default _upsample_bicubic2d_aa.vec""",
+    3: """avg_pool3d.default max_pool3d.default adaptive_avg_pool3d.default
+        adaptive_max_pool3d.default max_pool3d_with_indices.default
+        upsample_nearest3d.default upsample_nearest3d.vec
+        upsample_trilinear3d.default upsample_trilinear3d.vec""",
 }
 
 RULES = {
@@ -65,4 +99,7 @@ RULES = {
         for axes, names in _WINDOWS.items()
         for name in names.split()
     },
+    "aten.im2col.default": Rule(of_images(4)),
+    "aten.col2im.default": Rule(of_images(3)),
+    "aten.grid_sampler.default": Rule(grid_sample),
 }

@@ -109,7 +109,7 @@ def _outer_pieces(fact: Fact, pieces: int | None) -> Fact:
 
 
 def split_by_sizes(call: Call) -> Fact:
-    """Cut an axis into pieces of given sizes."""
+    """Cut an axis into pieces of given sizes, at given places or of a given number."""
     source, fact = call.tensor(), call.tensor().fact
     axis = call.axis(source.rank, 2, "dim")
     if not isinstance(fact, Shared) and axis == fact.axis:
@@ -159,6 +159,8 @@ RULES = {
     "aten.unsafe_chunk.default": Rule(chunk),
     "aten.split_with_sizes.default": Rule(split_by_sizes),
     "aten.split.sizes": Rule(split_by_sizes),
+    "aten.tensor_split.sections": Rule(split_by_sizes),
+    "aten.tensor_split.indices": Rule(split_by_sizes),
     "aten.unbind.int": Rule(unbind),
     "aten.unfold.default": Rule(unfold),
     "aten.diagonal.default": Rule(diagonal),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from string import ascii_letters
+
 from dynaflow_dsl.graph.model import Size
 from dynaflow_dsl.graph.rowwise.model import (
     Call,
@@ -108,9 +110,10 @@ def einsum(call: Call) -> Fact:
     """A product named by letters: all rows have one letter, which the result keeps."""
     equation = call.argument(0, "equation")
     tensors = call.tensor_list(1, "tensors")
-    if not isinstance(equation, str) or "->" not in equation or "." in equation:
-        raise RefusedError("an einsum without named output axes or with an ellipsis")
-    left, result = equation.replace(" ", "").split("->")
+    if not isinstance(equation, str) or "->" not in equation:
+        raise RefusedError("an einsum without named output axes")
+    equation = _without_ellipsis(equation.replace(" ", ""), tensors)
+    left, result = equation.split("->")
     terms = left.split(",")
     if len(terms) != len(tensors):
         raise RefusedError("an einsum whose letters and tensors differ in number")
@@ -133,6 +136,22 @@ def einsum(call: Call) -> Fact:
         if term.count(letter) > 1 or (shared and letter in term):
             raise RefusedError("multiplies rows with a tensor that is not split")
     return Rows(result.index(letter), blocks)
+
+
+def _without_ellipsis(equation: str, tensors: tuple[Tensor, ...]) -> str:
+    """Write letters for the axes of an ellipsis, the same in every term."""
+    if "..." not in equation:
+        return equation
+    terms = equation.split("->")[0].split(",")
+    counts = {
+        tensor.rank - len(term.replace("...", ""))
+        for term, tensor in zip(terms, tensors, strict=False)
+        if "..." in term
+    }
+    free = [letter for letter in ascii_letters if letter not in equation]
+    if len(counts) != 1 or not 0 <= min(counts) <= len(free):
+        raise RefusedError("an einsum whose ellipsis stands for different axes")
+    return equation.replace("...", "".join(free[: min(counts)]))
 
 
 RULES = {

@@ -153,9 +153,24 @@ def bucketize(call: Call) -> Fact:
     return call.tensor().fact
 
 
+def search(call: Call) -> Fact:
+    """Each element is looked up in the one sorted list, or in the list of its row."""
+    lists, values = call.tensor(0, "sorted_sequence"), call.tensor(1, "self")
+    if call.optional(99, "sorter") is not None:
+        raise RefusedError("looks rows up in lists sorted by another tensor")
+    known, rows = only_rows(lists), only_rows(values)
+    if known is None and lists.rank == 1:
+        return Shared() if rows is None else rows
+    # The leading axes are those of the lists, one for one.
+    if known != rows or known is None or known.axis == lists.rank - 1:
+        raise RefusedError("looks rows up in lists that are not split alike")
+    return known
+
+
 RULES = {
     **{name: Rule(pointwise, in_place=True) for name in _UNTAGGED.split()},
     **{name: Rule(identity) for name in _IDENTITY.split()},
     "aten.dropout.default": Rule(dropout, chance=True),
     "aten.bucketize.Tensor": Rule(bucketize),
+    "aten.searchsorted.Tensor": Rule(search),
 }

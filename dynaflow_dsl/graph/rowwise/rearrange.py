@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from dynaflow_dsl.graph.model import Size
 from dynaflow_dsl.graph.rowwise.model import (
     Call,
@@ -28,8 +30,15 @@ def _same_rows(tensors: tuple[Tensor, ...]) -> Rows:
 
 
 def cat(call: Call) -> Fact:
-    """Put tensors one after the other; along the row axis that adds outer blocks."""
-    tensors = call.tensor_list(0, "tensors")
+    """Put tensors one after the other; along the row axis that adds outer blocks.
+
+    A tensor of one axis and no elements is left out, whatever the others are.
+    """
+    tensors = tuple(
+        tensor
+        for tensor in call.tensor_list(0, "tensors")
+        if tensor.shape != (Size(0),)
+    )
     rows = _same_rows(tensors)
     if call.axis(tensors[0].rank, 1, "dim") != rows.axis:
         return rows
@@ -100,12 +109,36 @@ def triangle(call: Call) -> Fact:
 
 
 def pad(call: Call) -> Fact:
-    """Add elements around the last axes, two numbers for each."""
+    """Add elements around the last axes, two numbers for each; none around rows."""
     source, fact = call.tensor(), call.tensor().fact
-    padded = len(call.integers(1, "pad") or ()) // 2
-    if not isinstance(fact, Shared) and fact.axis >= source.rank - padded:
+    amounts = call.integers(1, "pad") or ()
+    if isinstance(fact, Shared):
+        return fact
+    first = 2 * (source.rank - 1 - fact.axis)
+    if any(amounts[first : first + 2]):
         raise RefusedError("pads the split dimension")
+    only_rows(call.tensor())
     return fact
+
+
+def pad_last(axes: int) -> Callable[[Call], Fact]:
+    """Make the rule of an operator that continues the last axes at their ends."""
+
+    def apply(call: Call) -> Fact:
+        rows = only_rows(call.tensor())
+        if rows is not None and rows.axis >= call.tensor().rank - axes:
+            raise RefusedError("pads the split dimension")
+        return Shared() if rows is None else rows
+
+    return apply
+
+
+def channel_shuffle(call: Call) -> Fact:
+    """Exchange channels, which are the second axis."""
+    source, rows = call.tensor(), only_rows(call.tensor())
+    if rows is not None and rows.axis == min(1, source.rank - 1):
+        raise RefusedError("shuffles rows of the split dimension as channels")
+    return Shared() if rows is None else rows
 
 
 def pixel_shuffle(call: Call) -> Fact:
@@ -139,7 +172,14 @@ RULES = {
     "aten.triu.default": Rule(triangle),
     "aten.pad.default": Rule(pad),
     "aten.constant_pad_nd.default": Rule(pad),
+    **{
+        f"aten.{kind}_pad{axes}d.default": Rule(pad_last(axes))
+        for kind in ("reflection", "replication")
+        for axes in (1, 2, 3)
+    },
     "aten.pixel_shuffle.default": Rule(pixel_shuffle),
+    "aten.channel_shuffle.default": Rule(channel_shuffle),
+    "aten.native_channel_shuffle.default": Rule(channel_shuffle),
     "aten.pixel_unshuffle.default": Rule(pixel_shuffle),
     "aten.one_hot.default": Rule(one_hot),
 }

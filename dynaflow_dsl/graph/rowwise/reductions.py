@@ -75,10 +75,23 @@ def along(axes_at: int, *, default: int | None = None) -> Callable[[Call], Fact]
 
 
 def diff(call: Call) -> Fact:
-    """Differences of neighbours along one axis."""
-    if call.optional(3, "prepend") or call.optional(4, "append"):
-        raise RefusedError("diff with values put before or after")
-    return along(2, default=-1)(call)
+    """Differences of neighbours along one axis, values put before or after included."""
+    source, rows = call.tensor(), along(2, default=-1)(call)
+    axis = call.axis(source.rank, 2, "dim", -1)
+    more = (call.optional(3, "prepend"), call.optional(4, "append"))
+    for tensor in more:
+        if tensor is None:
+            continue
+        # They are joined to the tensor along the axis, so their rows are its rows.
+        if only_rows(tensor) != (None if isinstance(rows, Shared) else rows):
+            raise RefusedError("joins tensors that are not all split alike")
+        if isinstance(rows, Rows) and (
+            tensor.rank != source.rank
+            or rows.axis == axis
+            or tensor.shape[rows.axis] != source.shape[rows.axis]
+        ):
+            raise RefusedError("joins tensors with different numbers of rows")
+    return rows
 
 
 def _named(names: str, rule: Callable[[Call], Fact]) -> Iterable[tuple[str, Rule]]:
@@ -104,7 +117,8 @@ RULES = dict(
             reduction(1, 99),
         ),
         *_named(
-            "linalg_vector_norm.default norm.ScalarOpt_dim norm.ScalarOpt_dim_dtype",
+            """linalg_norm.default linalg_vector_norm.default norm.ScalarOpt_dim
+            norm.ScalarOpt_dim_dtype""",
             reduction(2, 3),
         ),
         *_named("mode.default", reduction(1, 2, default=-1)),

@@ -15,6 +15,7 @@ from dynaflow_dsl.graph.rowwise import (
     pointwise,
     rearrange,
     reductions,
+    transforms,
     views,
 )
 from dynaflow_dsl.graph.rowwise.model import Call, Fact, RefusedError, Rule, Shared
@@ -26,6 +27,7 @@ RULES: dict[str, Rule] = {
     **cutting.RULES,
     **rearrange.RULES,
     **reductions.RULES,
+    **transforms.RULES,
     **matmul.RULES,
     **attention.RULES,
     **normalisation.RULES,
@@ -36,11 +38,18 @@ RULES: dict[str, Rule] = {
 }
 
 _DATA_SHAPES = "makes a tensor whose size depends on the values of all rows"
+_COUNTS = "counts the values of all rows"
 
 # Why some operators have no rule; others are only "no row rule for ...".
 WITHOUT_RULE = {
     "aten._local_scalar_dense.default": "reads a number out of a tensor",
+    "aten._unique2.default": _DATA_SHAPES,
+    "aten.bincount.default": _COUNTS,
+    "aten.histc.default": _COUNTS,
     "aten.item.default": "reads a number out of a tensor",
+    "aten.masked_scatter.default": (
+        "fills masked places with one value after the other, over all rows"
+    ),
     "aten.masked_select.default": _DATA_SHAPES,
     "aten.nonzero.default": _DATA_SHAPES,
     "aten.repeat_interleave.self_Tensor": _DATA_SHAPES,

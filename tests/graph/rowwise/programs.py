@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from dynaflow_dsl.graph.model import Argument, Constant, Graph, Reference, Size
+from dynaflow_dsl.graph.rowwise.convolution import RULES as CONVOLUTION
+from dynaflow_dsl.graph.rowwise.cutting import RULES as CUTTING
+from dynaflow_dsl.graph.rowwise.factories import RULES as FACTORIES
+from dynaflow_dsl.graph.rowwise.indexing import RULES as INDEXING
+from dynaflow_dsl.graph.rowwise.matmul import RULES as MATMUL
+from dynaflow_dsl.graph.rowwise.normalisation import RULES as NORMALISATION
+from dynaflow_dsl.graph.rowwise.pointwise import RULES as POINTWISE
+from dynaflow_dsl.graph.rowwise.rearrange import RULES as REARRANGE
+from dynaflow_dsl.graph.rowwise.reductions import RULES as REDUCTIONS
+from dynaflow_dsl.graph.rowwise.transforms import RULES as TRANSFORMS
+from dynaflow_dsl.graph.rowwise.views import RULES as VIEWS
 from tests.graph.rowwise.building import BATCH, Builder, Unsized
 from tests.graph.rowwise.interpreter import DIMENSION
 from tests.graph.rowwise.tracing import Given, flags, rows, shared, whole_numbers
@@ -23,6 +35,9 @@ INPUTS = (
     shared(4, 4),
     rows(2, 3, 4),
 )
+
+
+_LARGEST = 1000
 
 
 @dataclass(frozen=True)
@@ -64,7 +79,9 @@ class Program:
             return
         if isinstance(result, tuple):
             result = result[step.one % len(result)]
-        self.values.append(result)
+        # Products of products would soon fill the memory.
+        if prod(size.factor for size in self.shape(result)) <= _LARGEST:
+            self.values.append(result)
 
 
 def program(
@@ -339,3 +356,130 @@ def views_of_rows(state: Program, a: Reference, b: Reference, step: Step) -> Any
         raise Unsized("the row axis")
     part = state.build.call("aten.select.int", a, place, 0)
     return state.build.call("aten.add_.Scalar", part, 1.0)
+
+
+def _tried(state: Program, operator: str, *calls: tuple[Argument, ...]) -> Any:
+    """Call an operator with the first arguments that it takes."""
+    for arguments in calls:
+        try:
+            return state.build.call(operator, *arguments)
+        except (Unsized, TypeError):
+            continue
+    raise Unsized(operator)
+
+
+def _chosen(names: Sequence[str], step: Step) -> str:
+    return names[(12 * step.one + step.other) % len(names)]
+
+
+# What memory happens to hold, or random numbers, cannot be compared.
+_WITHOUT_CONTENT = ("empty", "dropout")
+_ELEMENTWISE = sorted(name for name in POINTWISE if "dropout" not in name)
+_AXES = sorted({*REDUCTIONS, *TRANSFORMS, *REARRANGE})
+_WINDOWS = sorted(CONVOLUTION)
+_SHAPES = sorted({*VIEWS, *CUTTING})
+_MORE = sorted(
+    name
+    for name in {*MATMUL, *NORMALISATION, *FACTORIES, *INDEXING}
+    if not any(word in name for word in _WITHOUT_CONTENT)
+)
+
+
+@kind
+def elementwise(state: Program, a: Reference, b: Reference, step: Step) -> Any:
+    operator = _chosen(_ELEMENTWISE, step)
+    calls: list[tuple[Argument, ...]] = [(a,), (a, b), (a, 2), (a, b, b), (a, 0.5, 2)]
+    return _tried(state, operator, *calls, (a, state.mask, 0.5), (state.mask, a, b))
+
+
+@kind
+def along_axes(state: Program, a: Reference, b: Reference, step: Step) -> Any:
+    place = axis(state, a, step.first)
+    return _tried(
+        state,
+        _chosen(_AXES, step),
+        (a, (place,)),
+        (a, place),
+        (a, 2, (place,)),
+        (a, 1, place),
+        (a, None, (place,)),
+        (a, b, place),
+        ((a, b), place),
+        (a, b),
+        (a,),
+    )
+
+
+@kind
+def windows(state: Program, a: Reference, b: Reference, step: Step) -> Any:
+    flat: list[Argument] = [(2,) * count for count in (1, 2, 3)]
+    return _tried(
+        state,
+        _chosen(_WINDOWS, step),
+        *((a, sizes) for sizes in flat),
+        *((a, sizes, False) for sizes in flat),
+        *((a, sizes, True, None) for sizes in flat),
+        (a, (2, 2), (1, 1), (0, 0), (1, 1)),
+        (a, b),
+        (a, b, None, (1,), (0,), (1,), False, (0,), 1),
+        (a, b, 0, 0, False),
+    )
+
+
+@kind
+def shapes(state: Program, a: Reference, b: Reference, step: Step) -> Any:
+    place, other = axis(state, a, step.first), axis(state, a, step.second)
+    return _tried(
+        state,
+        _chosen(_SHAPES, step),
+        (a, place, other),
+        (a, (place,), (other,)),
+        (a, place, 0),
+        (a, 2, place),
+        (a, (1, 3), place),
+        (a, (1, 2), place),
+        (a, place, 0, 1),
+        (a, place, 2, 1),
+        (a, place, (2, 2)),
+        (a, b),
+        (a, tuple(state.shape(a))),
+        (a, tuple(reversed(range(len(state.shape(a)))))),
+        (a, (place,)),
+        (a, place),
+        (a,),
+    )
+
+
+@kind
+def tables(state: Program, a: Reference, b: Reference, step: Step) -> Any:
+    place = axis(state, a, step.first)
+    rank = len(state.shape(a))
+    return _tried(
+        state,
+        _chosen(_MORE, step),
+        (a, b),
+        (a, a),
+        (b, a, b),
+        (b, a, a),
+        (a, (4,)),
+        (a, (BATCH, 4)),
+        (a, (BATCH, 4), 0.5),
+        ((BATCH, 4),),
+        ((BATCH, 4), 0.5),
+        (a, 0.5),
+        (a, 2),
+        (a, None, None, None, None, True, 0.1, 1e-5, False),
+        ("...a,...b->...ab", (a, b)),
+        (a, place, state.whole),
+        (a, place, state.places, b),
+        (a, place, state.whole, b),
+        (a, place, state.whole, 0.5),
+        (a, place, state.whole, b, "amax"),
+        (a, (*(None,) * (step.first % max(1, rank)), state.whole)),
+        (4,),
+        (4, 4),
+        (1, 5),
+        (1, 9, 2),
+        (0.0, 1.0, 4),
+        (0.5,),
+    )

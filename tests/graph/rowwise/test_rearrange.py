@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tests.graph.rowwise.cases import Case, accepted, careful, check_case, refused
+from tests.graph.rowwise.cases import Case, accepted, check_case, refused
 from tests.graph.rowwise.tracing import rows, shared, whole_numbers
 
 CASES = [
@@ -61,12 +61,21 @@ CASES = [
     refused("roll rows", "rolls", lambda a: a.roll(1, 0), rows(4)),
     refused("roll flat", "rolls", lambda a: a.roll(1), rows(4)),
     refused("triu of rows", "position", lambda a: a.triu(), rows(4)),
-    careful(
-        "pad rows by nothing",
-        "pads",
-        lambda a: functional.pad(a, (1, 0, 0, 0)),
+    accepted("pad rows by nothing", lambda a: functional.pad(a, (1, 0, 0, 0)), rows(4)),
+    accepted(
+        "cat with nothing",
+        lambda a: torch.cat([torch.zeros(0), torch.relu(a)], 1),
         rows(4),
     ),
+    accepted(
+        "reflect", lambda a: functional.pad(a, (1, 1), mode="reflect"), rows(2, 4)
+    ),
+    accepted(
+        "replicate",
+        lambda a: functional.pad(a, (1, 1, 1, 0), mode="replicate"),
+        rows(2, 4, 4),
+    ),
+    accepted("channels", lambda a: functional.channel_shuffle(a, 2), rows(4, 2, 2)),
 ]
 
 

@@ -1,0 +1,133 @@
+"""Many random programs: none that leaks may be accepted.
+
+    python -m tests.graph.rowwise.random_graphs --examples 100000 --output found.json
+
+Every program is checked, and run whole and in pieces whatever the verdict is. Counts
+of verdicts, and of how often each operator occurred in a program that was accepted and
+in one that was not, are printed and written. `test_random_graphs.py` runs a few.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import torch
+
+from dynaflow_dsl.graph.rowwise import check_rows
+from tests.graph.rowwise.interpreter import difference, leaking_row
+from tests.graph.rowwise.programs import INPUTS, KINDS, Step, program
+
+
+@dataclass(slots=True)
+class Found:
+    """How many programs were what. `unsound` are numbers of leaking accepted ones."""
+
+    verdicts: Counter[str] = field(default_factory=Counter)
+    accepted_with: Counter[str] = field(default_factory=Counter)
+    refused_with: Counter[str] = field(default_factory=Counter)
+    unsound: list[int] = field(default_factory=list)
+
+
+def drawn(number: int) -> tuple[tuple[int, ...], list[Step]]:
+    """The inputs and steps of the program of this number, always the same."""
+    random = Random(number)
+    inputs = tuple(random.randrange(len(INPUTS)) for _ in range(random.randint(2, 4)))
+    # Short programs are accepted more often, long ones mix more.
+    steps = [
+        Step(
+            kind=_kind(random),
+            first=random.randrange(12),
+            second=random.randrange(12),
+            one=random.randrange(12),
+            other=random.randrange(12),
+            inside=random.random() < 0.9,
+        )
+        for _ in range(random.randint(1, 9))
+    ]
+    return inputs, steps
+
+
+def _kind(random: Random) -> int:
+    """Any kind; the last ones choose among many operators, so they come more often."""
+    if random.random() < 0.6:
+        return random.randrange(len(KINDS))
+    return len(KINDS) - 1 - random.randrange(5)
+
+
+def examine(number: int, found: Found) -> None:
+    """Check one program and run it."""
+    torch.manual_seed(number)
+    graph, region, build = program(*drawn(number))
+    if not region:
+        found.verdicts["empty"] += 1
+        return
+    accepted = not check_rows(graph, "batch", region).refusals
+    tensors = build.tensors()
+    shown = difference(graph, region, tensors)
+    if shown is None and len(region) == len(graph.operations):
+        try:
+            shown = leaking_row(graph, tensors)
+        except RuntimeError:
+            # Decompositions of matrices refuse NaN; the pieces have judged already.
+            found.verdicts["(not poisoned)"] += 1
+    leaks = "leaks" if shown else "does not leak"
+    found.verdicts[f"{'accepted' if accepted else 'refused'}, {leaks}"] += 1
+    names = {item.operator for item in graph.operations if item.name in region}
+    (found.accepted_with if accepted else found.refused_with).update(names)
+    if accepted and shown:
+        found.unsound.append(number)
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Examine so many programs, print the counts, and write them."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--examples", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0, help="number of the first one")
+    parser.add_argument("--output", type=Path)
+    options = parser.parse_args(given)
+    found = Found()
+    numbers = range(options.first, options.first + options.examples)
+    for number in numbers:
+        examine(number, found)
+        done = number + 1 - options.first
+        if done % 1000 == 0 or done == options.examples:
+            print(done, dict(found.verdicts), found.unsound, flush=True)
+            if options.output:
+                options.output.write_text(_json(found, options.first, done))
+    operators = {*found.accepted_with, *found.refused_with}
+    for operator in sorted(operators):
+        print(
+            f"{found.accepted_with[operator]:7} {found.refused_with[operator]:7}  "
+            f"{operator}"
+        )
+    return 1 if found.unsound else 0
+
+
+def _json(found: Found, first: int, done: int) -> str:
+    return (
+        json.dumps(
+            {
+                "first": first,
+                "examples": done,
+                "verdicts": dict(sorted(found.verdicts.items())),
+                "leaking and accepted": found.unsound,
+                "programs with each operator: accepted, refused": {
+                    name: [found.accepted_with[name], found.refused_with[name]]
+                    for name in sorted({*found.accepted_with, *found.refused_with})
+                },
+            },
+            indent=1,
+        )
+        + "\n"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
