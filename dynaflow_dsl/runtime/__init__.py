@@ -2,6 +2,7 @@
 
 from dynaflow_dsl.runtime.errors import InputError, LoadError, RuntimeFault
 from dynaflow_dsl.runtime.executor import Executor
+from dynaflow_dsl.runtime.groups import bind_group, stand_in_group
 from dynaflow_dsl.runtime.load import loader
 from dynaflow_dsl.runtime.model import Part, Split, TensorSpec
 from dynaflow_dsl.runtime.streams import Event, Stream, Streams, make_streams
@@ -17,6 +18,8 @@ __all__ = [
     "Stream",
     "Streams",
     "TensorSpec",
+    "bind_group",
     "loader",
     "make_streams",
+    "stand_in_group",
 ]
