@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import inspect
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -37,9 +39,9 @@ class SlotLayer(StaticLayer):  # type: ignore[misc]
         self.values.index_copy_(2, self.slot, value_states)
         return self.keys, self.values
 
-    def get_seq_length(self) -> int:
-        """Positions come from the caller, so nothing is counted here."""
-        return 0
+    def get_seq_length(self) -> torch.Tensor:
+        """The place that is written first, a scalar; the model's masks start there."""
+        return self.slot[0]
 
 
 class CachedDecoder(torch.nn.Module):
@@ -48,6 +50,9 @@ class CachedDecoder(torch.nn.Module):
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
         self.model = model
+        # How this model is called is the same in each step.
+        self.takes = frozenset(inspect.signature(model.forward).parameters)
+        self.plain = attends_to_everything(model)
 
     def forward(
         self,
@@ -62,10 +67,11 @@ class CachedDecoder(torch.nn.Module):
 
         `input_ids` and `position` are int64 [batch, sequence]; a position is the
         token's index in its own text, whatever padding stands before it. `slot` is
-        int64 [sequence]: the places in the cache that are written, in all rows.
-        `mask` is bool [batch, capacity], true for places of the cache that hold a token
-        of the row, those written now included. `keys` and `values` have one tensor
-        [batch, kv_heads, capacity, head_dim] per layer.
+        int64 [sequence]: the places in the cache that are written, in all rows, one
+        after the other. `mask` is bool [batch, capacity], true for places of the cache
+        that hold a token of the row, those written now included. `keys` and `values`
+        have one tensor [batch, heads, capacity, width] per layer; what a layer keeps is
+        its own choice, DeepSeek's latent vectors for example.
 
         With prompts padded on the left, every row's next token follows from its last
         position, so greedy generation needs no other logits.
@@ -74,30 +80,90 @@ class CachedDecoder(torch.nn.Module):
             SlotLayer(key, value, slot) for key, value in zip(keys, values, strict=True)
         ]
         many = input_ids.shape[1] > 1
+        if self.plain:
+            mask = _causal(mask, slot) if many else mask[:, None, None, :]
+        options: dict[str, Any] = {}
+        if "position_ids" in self.takes:
+            options["position_ids"] = position
+        if many and "logits_to_keep" in self.takes:
+            options["logits_to_keep"] = 1
         output = self.model(
             input_ids=input_ids,
-            attention_mask=_causal(mask, slot) if many else mask[:, None, None, :],
-            position_ids=position,
+            attention_mask=mask,
             past_key_values=Cache(layers=layers),
             use_cache=True,
-            **({"logits_to_keep": 1} if many else {}),
+            **options,
         )
         logits: torch.Tensor = output.logits
-        return logits
+        return logits if "logits_to_keep" in self.takes else logits[:, -1:]
 
 
-def cache_shape(
-    model: PreTrainedModel, rows: int, capacity: int
-) -> tuple[int, int, int, int]:
-    """Shape of one layer's keys: rows, key-value heads, capacity, width of a head."""
-    config = model.config.get_text_config()
-    heads = getattr(config, "num_key_value_heads", None)
-    width = getattr(config, "head_dim", None)
+@dataclass(frozen=True, slots=True)
+class LayerShape:
+    """What one layer keeps of a token: heads and width of its keys and its values."""
+
+    keys: tuple[int, int]
+    values: tuple[int, int]
+    dtype: torch.dtype
+
+
+def cache_shapes(model: PreTrainedModel) -> tuple[LayerShape, ...]:
+    """What each layer of a decoder keeps of a token, found by running one token.
+
+    A configuration does not say it: latent attention keeps other things than heads.
+    Raises ValueError for layers that keep no keys and values of their own.
+    """
+    count = model.config.get_text_config().num_hidden_layers
+    layers = [_WatchingLayer() for _ in range(count)]
+    token = torch.zeros(1, 1, dtype=torch.int64, device=model.device)
+    with torch.no_grad():
+        model(input_ids=token, past_key_values=Cache(layers=layers), use_cache=True)
+    shapes = [layer.seen for layer in layers]
+    for number, shape in enumerate(shapes):
+        if shape is None:
+            raise ValueError(
+                f"layer {number} of the model keeps no keys and values of its own"
+            )
+    return tuple(shape for shape in shapes if shape is not None)
+
+
+def make_caches(
+    shapes: Sequence[LayerShape],
+    rows: int,
+    capacity: int,
+    device: torch.device | str,
+    *,
+    random: bool = False,
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Keys and values, [rows, heads, capacity, width] per layer, zero or random."""
+    make = torch.randn if random else torch.zeros
+
+    def tensors(sizes: Iterable[tuple[int, int]]) -> list[torch.Tensor]:
+        return [
+            make(rows, heads, capacity, width, dtype=shape.dtype, device=device)
+            for shape, (heads, width) in zip(shapes, sizes, strict=True)
+        ]
+
     return (
-        rows,
-        heads or config.num_attention_heads,
-        capacity,
-        width or config.hidden_size // config.num_attention_heads,
+        tensors(shape.keys for shape in shapes),
+        tensors(shape.values for shape in shapes),
+    )
+
+
+def attends_to_everything(model: PreTrainedModel) -> bool:
+    """Whether every layer attends to all places before, by one mask of truth values.
+
+    Then the mask is used as it is, without comparing places in each decode step. Other
+    models, whose layers see windows or take another kind of mask, make their masks
+    themselves.
+    """
+    config = model.config.get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or ())
+    return (
+        kinds <= {"full_attention"}
+        and (bool(kinds) or getattr(config, "sliding_window", None) is None)
+        and config._attn_implementation == "sdpa"
+        and "position_ids" in inspect.signature(model.forward).parameters
     )
 
 
@@ -116,6 +182,32 @@ def greedy_inputs(
     place = torch.arange(capacity)
     mask = (place[None, :] >= padding[:, None]) & (place[None, :] < sequence)
     return position, mask, slot
+
+
+class _WatchingLayer(StaticLayer):  # type: ignore[misc]
+    """Notes what a layer would keep, and keeps nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(max_cache_len=1)
+        self.seen: LayerShape | None = None
+        self.is_initialized = True
+
+    def update(
+        self,
+        key_states: torch.Tensor,
+        value_states: torch.Tensor,
+        *_: Any,
+        **__: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self.seen = LayerShape(
+            (key_states.shape[1], key_states.shape[3]),
+            (value_states.shape[1], value_states.shape[3]),
+            key_states.dtype,
+        )
+        return key_states, value_states
+
+    def get_seq_length(self) -> int:
+        return 0
 
 
 def _causal(mask: torch.Tensor, slot: torch.Tensor) -> torch.Tensor:

@@ -1,13 +1,13 @@
 """Hugging Face decoders with their KV cache as plain inputs.
 
-`decoder_spec` makes a trace target from an unedited model of the Llama family: keys and
+`decoder_spec` makes a trace target from an unedited causal language model: keys and
 values come in as one tensor per layer and are written in place, positions and mask are
 given per row. Rows then do not depend on each other, so a batch can be split.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,16 +15,18 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from dynaflow_dsl.models.cache import (
     CachedDecoder,
-    cache_shape,
+    LayerShape,
+    cache_shapes,
     greedy_inputs,
+    make_caches,
 )
 from dynaflow_dsl.models.generation import GreedyTrial
 from dynaflow_dsl.trace import Entry, Persistent, TraceSpec
 
 __all__ = ["CachedDecoder", "decoder_spec", "greedy_inputs", "random_model"]
 
-_FULL = "full_attention"
-_SLIDING = "sliding_attention"
+_IMPLEMENTATIONS = ("sdpa", "eager")
+_KINDS = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
 
 
 def decoder_spec(
@@ -40,11 +42,15 @@ def decoder_spec(
 
     `capacity` is the length of the cache. `sequence` is the length of the padded
     prompts and adds the entry `prefill`; `decode` adds the entry `decode`, one token
-    for each row. `device` says where a model on the meta device is to run. Raises
-    ValueError for models whose attention the adapter does not know.
+    for each row. `device` says where a model on the meta device is to run.
+
+    Layers with a window keep the whole text, like the others, and are given the model's
+    own masks. Raises ValueError for models whose attention or experts the adapter does
+    not know.
     """
     config = model.config.get_text_config()
-    _check_attention(config, capacity)
+    _check_attention(config)
+    check_experts(model)
     if sequence is not None and not 1 < sequence <= capacity:
         raise ValueError(
             f"sequence is {sequence}; it must be more than 1 and at most the "
@@ -63,12 +69,13 @@ def decoder_spec(
         "capacity": capacity,
     }
     meta = model.device.type == "meta"
+    shapes = cache_shapes(model)
     return TraceSpec(
         model=model,
         adapter=CachedDecoder,
         root="model",
         entries={
-            name: Entry(_Arguments(model, capacity, length))
+            name: Entry(_Arguments(model, shapes, capacity, length))
             for name, length in lengths.items()
         },
         dims={
@@ -101,25 +108,52 @@ def random_model(
 ) -> PreTrainedModel:
     """A model with random weights in evaluation mode, always the same for a seed.
 
-    With `meta` it has shapes and no memory. Raises ValueError for an unknown dtype.
+    With `meta` it has shapes and no memory. Experts run as a batched product with the
+    weights that each token chose: rows then do not meet in a sort. Raises ValueError
+    for an unknown dtype.
     """
     kind = getattr(torch, dtype, None)
     if not isinstance(kind, torch.dtype):
         raise ValueError(f"dtype is {dtype!r}, which is none of torch's")
+    options = {"experts_implementation": "batched_mm"}
+    if not model_class._can_set_experts_implementation():
+        options = {}
     with torch.random.fork_rng(), torch.device("meta" if meta else device):
         torch.manual_seed(seed)
         model: PreTrainedModel = model_class._from_config(
-            config, dtype=kind, attn_implementation="sdpa"
+            config,
+            dtype=kind,
+            attn_implementation="sdpa" if model_class._supports_sdpa else "eager",
+            **options,
         )
     return model.eval().requires_grad_(False)
+
+
+def check_experts(model: PreTrainedModel) -> None:
+    """Raise ValueError where experts run in a loop over those that tokens chose."""
+    config = model.config.get_text_config()
+    if model._can_set_experts_implementation() and (
+        config._experts_implementation == "eager"
+    ):
+        raise ValueError(
+            "the model's experts run in a loop whose length depends on data; call "
+            'model.set_experts_implementation("batched_mm"), whose rows can be split, '
+            'or "grouped_mm"'
+        )
 
 
 class _Arguments:
     """Example arguments of the adapter for one sequence length."""
 
-    def __init__(self, model: PreTrainedModel, capacity: int, length: int) -> None:
-        self.model, self.config = model, model.config.get_text_config()
-        self.device, self.dtype = model.device, model.dtype
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        shapes: Sequence[LayerShape],
+        capacity: int,
+        length: int,
+    ) -> None:
+        self.vocabulary = model.config.get_text_config().vocab_size
+        self.device, self.shapes = model.device, shapes
         self.capacity, self.length = capacity, length
 
     def __call__(self, sizes: Mapping[str, int]) -> tuple[Any, ...]:
@@ -127,39 +161,27 @@ class _Arguments:
 
         In decode the last place of a prompt of `length` tokens is written.
         """
-        batch, config = sizes["batch"], self.config
+        batch = sizes["batch"]
         sequence = self.length if self.length > 1 else max(1, self.capacity // 2)
         lengths = torch.randint(1, sequence + 1, (batch,)).tolist()
         position, mask, slot = greedy_inputs(lengths, sequence, self.capacity)
         if self.length == 1:
             position, slot = position[:, -1:].clone(), slot[-1:].clone()
-        shape = cache_shape(self.model, batch, self.capacity)
-
-        def cache() -> list[torch.Tensor]:
-            return [
-                torch.randn(shape, dtype=self.dtype, device=self.device)
-                for _ in range(config.num_hidden_layers)
-            ]
-
-        ids = torch.randint(0, config.vocab_size, (batch, self.length))
+        ids = torch.randint(0, self.vocabulary, (batch, self.length))
         given = [tensor.to(self.device) for tensor in (ids, position, mask, slot)]
-        return (*given, cache(), cache())
+        caches = make_caches(
+            self.shapes, batch, self.capacity, self.device, random=True
+        )
+        return (*given, *caches)
 
 
-def _check_attention(config: PreTrainedConfig, capacity: int) -> None:
+def _check_attention(config: PreTrainedConfig) -> None:
     implementation = config._attn_implementation
-    if implementation != "sdpa":
+    if implementation not in _IMPLEMENTATIONS:
         raise ValueError(
             f"the model uses {implementation} attention; load it with "
             'attn_implementation="sdpa"'
         )
     kinds = set(getattr(config, "layer_types", None) or ())
-    window = getattr(config, "sliding_window", None)
-    slides = _SLIDING in kinds if kinds else window is not None
-    if unknown := sorted(kinds - {_FULL, _SLIDING}):
+    if unknown := sorted(kinds - _KINDS):
         raise ValueError(f"the adapter does not know layers of kind {unknown[0]}")
-    if slides and window is not None and capacity > window:
-        raise ValueError(
-            f"capacity is {capacity}, more than the model's attention window of "
-            f"{window}; the adapter has no sliding windows"
-        )

@@ -8,7 +8,12 @@ from typing import Any
 import torch
 from transformers import GenerationConfig, PreTrainedModel
 
-from dynaflow_dsl.models.cache import CachedDecoder, cache_shape, greedy_inputs
+from dynaflow_dsl.models.cache import (
+    CachedDecoder,
+    cache_shapes,
+    greedy_inputs,
+    make_caches,
+)
 
 NEW_TOKENS = 16
 PROMPT = 8
@@ -82,12 +87,9 @@ class GreedyTrial:
             tensor.to(device)
             for tensor in greedy_inputs(lengths, self.sequence, self.capacity)
         )
-        shape = cache_shape(self.model, len(lengths), self.capacity)
-        caches = [
-            [torch.zeros(shape, dtype=self.model.dtype, device=device) for _ in layers]
-            for layers in 2
-            * [range(self.model.config.get_text_config().num_hidden_layers)]
-        ]
+        caches = make_caches(
+            cache_shapes(self.model), len(lengths), self.capacity, device
+        )
         prefill = steps.get("prefill", adapter)
         decode = steps.get("decode", adapter)
         logits = prefill(prompts, position, mask, slot, *caches)
