@@ -1,8 +1,8 @@
 """Functional collectives of a model whose tensors lie on several ranks.
 
 They name a role (`"tp"`) where torch names a process group, so that every rank traces
-the same text; `dynaflow_dsl.runtime.bind_group` says which group plays it. Tracing needs
-no process group at all: the operators' shapes follow from their arguments.
+the same text; `dynaflow_dsl.runtime.bind_group` says which group plays it. Tracing
+needs no process group at all: the operators' shapes follow from their arguments.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ def all_to_all(
     if is_stand_in(role):
         rank = group_rank(role)
         exchanged = tensor.new_zeros(sum(arriving), *tensor.shape[1:])
-        pieces = exchanged.split(arriving)
-        pieces[rank].copy_(tensor.split(leaving)[rank])
+        there, here = sum(arriving[:rank]), sum(leaving[:rank])
+        kept = tensor[here : here + leaving[rank]]
+        exchanged[there : there + arriving[rank]] = kept
         return exchanged
     started = _OPERATORS.all_to_all_single(tensor, arriving, leaving, role)
     waited: torch.Tensor = _OPERATORS.wait_tensor(started)

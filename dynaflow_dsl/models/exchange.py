@@ -11,20 +11,25 @@ from __future__ import annotations
 import torch
 
 from dynaflow_dsl.models.collectives import all_gather_first, all_to_all
-from dynaflow_dsl.runtime.groups import group_rank
+from dynaflow_dsl.runtime.groups import group_rank, is_stand_in
 
 
 @torch.library.custom_op("dynaflow::dispatch", mutates_args=())
 def dispatch(
-    tokens: torch.Tensor, experts: torch.Tensor, room: int, local: int, ranks: int, role: str
+    tokens: torch.Tensor,
+    experts: torch.Tensor,
+    room: int,
+    local: int,
+    ranks: int,
+    role: str,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Send every token to the ranks of its experts.
 
-    `tokens` is [tokens, width] and `experts` int64 [tokens, choices], numbers of experts
-    of which each rank holds `local`, in order. Returns the rows received, [room, width],
-    int64 [room] numbers of this rank's experts (`local` past the last row), and int64
-    [ranks] how many rows each rank sent. Rows of one rank are in the order of experts,
-    and in the order of tokens for each.
+    `tokens` is [tokens, width] and `experts` int64 [tokens, choices], numbers of
+    experts of which each rank holds `local`, in order. Returns the rows received,
+    [room, width], int64 [room] numbers of this rank's experts (`local` past the last
+    row), and int64 [ranks] how many rows each rank sent. Rows of one rank are in the
+    order of experts, and in the order of tokens for each.
 
     All ranks raise RuntimeError when one of them would receive more than its `room`.
     """
@@ -35,8 +40,12 @@ def dispatch(
     given = torch.cat([counts, counts.new_tensor([room])])
     table = all_gather_first(given[None], ranks, role) if ranks > 1 else given[None]
     by_rank = table[:, :-1].view(ranks, ranks, local)  # sender, receiver, expert
-    _check_room(by_rank.sum((0, 2)).tolist(), table[:, -1].tolist())
-    mine = by_rank[:, group_rank(role) if ranks > 1 else 0]
+    rank = group_rank(role) if ranks > 1 else 0
+    needed, rooms = by_rank.sum((0, 2)).tolist(), table[:, -1].tolist()
+    # Of ranks that are not there, nothing is known.
+    for receiver in [rank] if is_stand_in(role) else range(ranks):
+        _check_room(receiver, needed[receiver], rooms[receiver])
+    mine = by_rank[:, rank]
     arrived = mine.sum(1)
     sent = counts.view(ranks, local).sum(1)
     outgoing = tokens[order // choices]
@@ -53,7 +62,12 @@ def dispatch(
 
 @dispatch.register_fake
 def _(
-    tokens: torch.Tensor, experts: torch.Tensor, room: int, local: int, ranks: int, role: str
+    tokens: torch.Tensor,
+    experts: torch.Tensor,
+    room: int,
+    local: int,
+    ranks: int,
+    role: str,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     received = tokens.new_empty(room, tokens.shape[1])
     return received, experts.new_empty(room), experts.new_empty(ranks)
@@ -73,8 +87,8 @@ def combine(
 
     `rows` is [room, width], what the experts made of what `dispatch` returned;
     `experts` and `weights` are [tokens, choices], `arrived` is what `dispatch` said.
-    Returns [tokens, width]: for each token the sum, in the order of its choices, of its
-    results times their weights, in the wider dtype of both, then cast to that of `rows`.
+    Returns [tokens, width]: for each token the sum, in the order of its choices, of
+    its results times their weights, in the wider dtype of both, cast to that of `rows`.
     """
     chosen = experts.reshape(-1)
     order = chosen.argsort(stable=True)
@@ -102,11 +116,10 @@ def _(
     return rows.new_empty(experts.shape[0], rows.shape[1])
 
 
-def _check_room(needed: list[int], room: list[int]) -> None:
-    """Compare what the ranks are to receive with their room, alike on every rank."""
-    for rank, (rows, available) in enumerate(zip(needed, room, strict=True)):
-        if rows > available:
-            raise RuntimeError(
-                f"rank {rank} of the experts would receive {rows} tokens and has room "
-                f"for {available}: give the target a larger 'room'"
-            )
+def _check_room(rank: int, needed: int, room: int) -> None:
+    """Refuse more rows than a rank has room for; all ranks check all and stop alike."""
+    if needed > room:
+        raise RuntimeError(
+            f"rank {rank} would receive {needed} tokens for its experts and has room "
+            f"for {room}: give the target a larger 'room'"
+        )

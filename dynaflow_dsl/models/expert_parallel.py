@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
@@ -93,7 +94,7 @@ def sharded_spec(
 
 
 def exchanging_experts(
-    experts: torch.nn.Module,
+    experts: Any,
     hidden_states: torch.Tensor,
     top_k_index: torch.Tensor,
     top_k_weights: torch.Tensor,
@@ -112,7 +113,10 @@ def exchanging_experts(
     )
     alone = rows.new_ones(room, 1)
     made = grouped_mm_experts_forward(experts, rows, numbers[:, None], alone)
-    return combine(made, top_k_index, top_k_weights, arrived, local, ranks, ROLE)
+    combined: torch.Tensor = combine(
+        made, top_k_index, top_k_weights, arrived, local, ranks, ROLE
+    )
+    return combined
 
 
 def _names(module: torch.nn.Module) -> set[str]:

@@ -70,7 +70,8 @@ class SharedEmbedding(torch.nn.Embedding):
         cls, layer: torch.nn.Embedding, weight: torch.nn.Parameter, rank: int
     ) -> SharedEmbedding:
         """The layer with this rank's rows of its weight, padding included."""
-        shared = cls(*weight.shape, device="meta")
+        rows, width = weight.shape
+        shared = cls(rows, width, device="meta")
         shared.weight = weight
         first = torch.tensor(rank * weight.shape[0], device=weight.device)
         shared.register_buffer("first", first, persistent=False)

@@ -36,7 +36,7 @@ class Share:
     def cut(
         self, tensor: torch.Tensor, axis: int, what: str, units: int | None = None
     ) -> torch.Tensor:
-        """This rank's piece of `tensor` along `axis`, in memory of its own.
+        """The rank's piece of `tensor` along `axis`, in memory of its own.
 
         The axis consists of `units` pieces of one size that stay together, such as
         heads, or of single elements.
@@ -66,12 +66,12 @@ class Share:
         return piece.clone(memory_format=torch.contiguous_format)
 
     def cut_packed(self, tensor: torch.Tensor, axis: int, what: str) -> torch.Tensor:
-        """This rank's piece of each half of `axis`, as in a fused gate and up."""
+        """The rank's piece of each half of `axis`, as in a fused gate and up."""
         halves = tensor.chunk(2, axis)
         return torch.cat([self.cut(half, axis, what) for half in halves], axis)
 
     def cut_padded(self, tensor: torch.Tensor) -> torch.Tensor:
-        """This rank's rows, all ranks having equally many; zeros fill the last's."""
+        """The rank's rows, all ranks having equally many; zeros fill the last's."""
         count = self.padded(tensor.shape[0])
         first = min(self.rank * count, tensor.shape[0])
         piece = tensor[first : min(first + count, tensor.shape[0])]

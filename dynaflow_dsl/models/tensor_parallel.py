@@ -9,7 +9,6 @@ features, and one all-reduce follows the last.
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -49,10 +48,9 @@ def shard(
 ) -> PreTrainedModel:
     """Keep one rank's share of a model's tensors, and add the collectives it needs.
 
-    The model is changed in place and returned. Paths of modules and tensors stay. Its
-    configuration becomes a copy that counts the heads of this rank, since caches get
-    their shape from it. `vocabulary` cuts the embedding and the head, whose sizes need
-    not be divisible. With one rank nothing changes.
+    The model is changed in place and returned; paths of modules and tensors stay, and
+    so does its configuration. `vocabulary` cuts the embedding and the head, whose sizes
+    need not be divisible. With one rank nothing changes.
 
     Raises ValueError where the ranks cannot share a layer evenly, and for models whose
     plan is missing or of another kind.
@@ -86,7 +84,10 @@ def shard(
                 raise ValueError(f"'{path}' is planned as {style}, which is not known")
     if vocabulary:
         _cut_vocabulary(model, share)
-    _count_heads(model, share, heads, shared_heads)
+    groups = heads // ways // max(1, shared_heads // ways)
+    for module in model.modules():
+        if hasattr(module, "num_key_value_groups"):
+            module.num_key_value_groups = groups
     return model
 
 
@@ -104,11 +105,10 @@ def sharded_spec(
     """A trace target for one rank of a tensor-parallel decoder, which `shard` changes.
 
     Arguments are those of `shard` and of `decoder_spec`. The facts `tp_size`, `tp_rank`
-    and `ep_size` are added; `heads`, `kv_heads` and all others count the whole model.
+    and `ep_size` are added; the others are those of the whole model.
     Where no group plays the role "tp" yet, a stand-in does, in which nobody else is
     there: steps can be compared with each other, not with the whole model.
     """
-    whole = decoder_spec(model, capacity=capacity, sequence=sequence, decode=decode)
     shard(model, ways, rank, vocabulary=vocabulary)
     if ways > 1 and not is_bound(ROLE):
         bind_group(ROLE, stand_in_group(ways, rank))
@@ -117,7 +117,7 @@ def sharded_spec(
         capacity=capacity,
         sequence=sequence,
         decode=decode,
-        facts={**whole.facts, "tp_size": ways, "tp_rank": rank, "ep_size": 1},
+        facts={"tp_size": ways, "tp_rank": rank, "ep_size": 1},
         device=device,
     )
     return spec if ways == 1 else replace(spec, trial=None)
@@ -188,25 +188,6 @@ def _cut_vocabulary(model: PreTrainedModel, share: Share) -> None:
     columns = rows if tied else _parameter(share.cut_padded(layer.weight))
     model.set_input_embeddings(SharedEmbedding.of(embedding, rows, share.rank))
     model.set_output_embeddings(GatheredLinear.of(layer, columns, share.ways))
-
-
-def _count_heads(
-    model: PreTrainedModel, share: Share, heads: int, shared_heads: int
-) -> None:
-    """Say everywhere how many heads this rank has."""
-    whole = model.config
-    local = copy.deepcopy(whole)
-    text = local.get_text_config()
-    if getattr(text, "head_dim", None) is None:
-        text.head_dim = text.hidden_size // heads
-    text.num_attention_heads = heads // share.ways
-    text.num_key_value_heads = max(1, shared_heads // share.ways)
-    for module in model.modules():
-        if getattr(module, "config", None) is whole:
-            module.config = local
-        if hasattr(module, "num_key_value_groups"):
-            groups = text.num_attention_heads // text.num_key_value_heads
-            module.num_key_value_groups = groups
 
 
 def _put(model: torch.nn.Module, path: str, module: torch.nn.Module) -> None:

@@ -6,6 +6,8 @@ every rank and in every run. Before a step runs, the process says which group pl
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.distributed
 
@@ -21,7 +23,7 @@ def bind_group(role: str, group: torch.distributed.ProcessGroup) -> None:
     Every rank of the group does so before its first step. Binding a role anew replaces
     the group; captured CUDA graphs keep the one that they were captured with.
     """
-    core = torch._C._distributed_c10d
+    core: Any = torch._C._distributed_c10d
     if role in _PLAYERS:
         core._unregister_process_group(role)
     core._register_process_group(role, group)
@@ -29,7 +31,7 @@ def bind_group(role: str, group: torch.distributed.ProcessGroup) -> None:
 
 
 def group_rank(role: str) -> int:
-    """This process's rank in the group that plays `role`, counted from 0.
+    """Rank of this process in the group that plays `role`, counted from 0.
 
     Raises LookupError where none does.
     """
@@ -59,8 +61,8 @@ def stand_in_group(size: int, rank: int) -> torch.distributed.ProcessGroup:
     compared, but its numbers are not those of the whole model. It is torch's fake
     backend, without the process-wide `init_process_group`.
     """
-    core = torch._C._distributed_c10d
-    group = torch.distributed.ProcessGroup(torch.distributed.HashStore(), rank, size)
+    core: Any = torch._C._distributed_c10d
+    group = torch.distributed.ProcessGroup(core.HashStore(), rank, size)
     backend = core.FakeProcessGroup._create_internal(rank, size)
     kind = torch.distributed.ProcessGroup.BackendType.CUSTOM
     for device in ("cpu", "cuda"):
