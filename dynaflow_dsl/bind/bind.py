@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from dynaflow_dsl.bind.convexity import program_order
 from dynaflow_dsl.bind.dependence import Dependence, analyse
@@ -12,115 +13,167 @@ from dynaflow_dsl.bind.faults import (
     handed_on,
     layers_differ,
     own_tensor_returned,
+    scope_span,
 )
 from dynaflow_dsl.bind.fragments import Fragments, cut
 from dynaflow_dsl.bind.interface import bind_outside, bind_parts, check_results
-from dynaflow_dsl.bind.model import Binding, Iteration
+from dynaflow_dsl.bind.model import Binding, BoundSection, Iteration
 from dynaflow_dsl.bind.ownership import (
     AFTER_OWNER,
     BEFORE_OWNER,
     Owner,
     Ownership,
+    Paths,
     assign,
 )
 from dynaflow_dsl.bind.programs import Mismatch
+from dynaflow_dsl.bind.remainder import place_the_rest
 from dynaflow_dsl.bind.rows import split_axes
-from dynaflow_dsl.bind.selectors import index_modules
+from dynaflow_dsl.bind.selectors import Modules, Scope, index_modules
+from dynaflow_dsl.bind.unmatched import partly_matched
+from dynaflow_dsl.bind.variables import number_variables
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Result
 from dynaflow_dsl.graph.model import Graph
-from dynaflow_dsl.resolve.model import Each, Schedule
+from dynaflow_dsl.resolve.model import Schedule, Section
 
 
 def bind(schedule: Schedule, graph: Graph) -> Result[Binding]:
     """Attach a schedule to one entry of a traced model.
 
-    Finds: selectors that match nothing, shared and unclaimed operations, parts that are
-    not convex, layers that are connected differently, rows that a split would mix.
+    Finds: selectors that match nothing, shared and unclaimed operations, sections in
+    the wrong order, parts that are not convex, layers that are connected differently,
+    rows that a split would mix.
     """
-    each = schedule.each
+    sections = schedule.sections
     dependence = analyse(graph)
     modules = index_modules(graph.modules, dependence)
-    ownership, paths, found = assign(each, modules, dependence)
+    ownership, paths, found = assign(sections, modules, dependence)
+    if not found:
+        found = place_the_rest(sections, paths, modules, ownership, dependence)
     if found:
         return Result(None, tuple(found))
-    missing = list(_missing(each, paths, ownership))
+    missing = list(_missing(sections, paths, ownership, modules))
     if missing:
         return Result(None, tuple(missing))
-    order, fault = program_order(each, paths, ownership, dependence)
+    orders, fault = program_order(sections, paths, ownership, dependence)
     if fault is not None:
         return Result(None, (fault,))
     fragments = cut(graph, dependence, ownership)
-    found = list(_own_tensors_returned(each, graph))
-    found += _foreign_writes(each, ownership, dependence, fragments)
-    found += _handed_on(each, dependence, fragments)
+    joined = joined_parts(schedule)
+    found = list(_own_tensors_returned(schedule, graph))
+    found += _foreign_writes(schedule, ownership, dependence, fragments)
+    found += _handed_on(schedule, dependence, fragments)
     axes: dict[str, int] = {}
     if schedule.split is not None:
-        axes, refused = split_axes(schedule.split, graph, fragments, dependence)
+        axes, refused = split_axes(schedule.split, graph, fragments, joined, dependence)
         found += refused
     if found:
         return Result(None, tuple(found))
     attached = frozenset(dependence.operations[n].name for n in ownership.attached)
-    last = len(paths) - 1
+    counts = [len(mine) for mine in paths]
     try:
-        parts, origin = bind_parts(order, len(paths), fragments, dependence, attached)
-        check_results(graph.outputs, origin, last)
-        before = bind_outside(BEFORE_OWNER, fragments, origin, last, graph, dependence)
-        after = bind_outside(AFTER_OWNER, fragments, origin, last, graph, dependence)
+        parts, gaps, origins = bind_parts(
+            orders, counts, ownership.gaps, fragments, dependence, attached
+        )
+        check_results(graph.outputs, origins, counts)
+        before, after = (
+            bind_outside(owner, fragments, origins, counts, graph, dependence)
+            for owner in (BEFORE_OWNER, AFTER_OWNER)
+        )
+        bound = tuple(
+            BoundSection(
+                section,
+                tuple(Iteration(i, path) for i, path in enumerate(mine)),
+                tuple(inside),
+            )
+            for section, mine, inside in zip(sections, paths, parts, strict=True)
+        )
+        variables = number_variables(bound, gaps, after, graph.outputs, origins, joined)
     except Mismatch as mismatch:
-        part = next((p for p in each.parts if p.name == mismatch.part), None)
-        left, right = (paths[i] for i in mismatch.iterations)
-        found = [layers_differ(each, part, mismatch.reason, (left, right))]
-        return Result(None, tuple(found))
-    iterations = tuple(Iteration(i, path) for i, path in enumerate(paths))
+        return Result(None, (_differ(mismatch, sections, paths),))
     return Result(
         Binding(
-            schedule,
-            graph,
-            iterations,
-            before,
-            tuple(parts),
-            after,
-            axes,
-            graph.outputs,
+            schedule=schedule,
+            graph=graph,
+            sections=bound,
+            before=before,
+            gaps=gaps,
+            after=after,
+            axes=axes,
+            variables=variables,
+            joined=joined,
+            results=graph.outputs,
         )
     )
 
 
+def joined_parts(schedule: Schedule) -> frozenset[str]:
+    """The parts that run once over all pieces."""
+    return frozenset(
+        step.part
+        for section in schedule.sections
+        for window in section.windows
+        for run in window.runs
+        for step in run.steps
+        if step.piece is None
+    )
+
+
+def _differ(
+    mismatch: Mismatch, sections: Sequence[Section], paths: Paths
+) -> Diagnostic:
+    for section, mine in zip(sections, paths, strict=True):
+        for part in section.parts:
+            if part.name == mismatch.part:
+                left, right = (mine[i] for i in mismatch.iterations)
+                return layers_differ(section, part, mismatch.reason, (left, right))
+    raise AssertionError(mismatch)
+
+
 def _missing(
-    each: Each, paths: tuple[str, ...], ownership: Ownership
+    sections: Sequence[Section], paths: Paths, ownership: Ownership, modules: Modules
 ) -> Iterator[Diagnostic]:
     """Every part holds something in every iteration."""
     held = set(ownership.owner.values())
-    for part in each.parts:
-        have = [i for i in range(len(paths)) if (part.name, i) in held]
-        if len(have) == len(paths):
-            continue
-        lacking = next(i for i in range(len(paths)) if i not in have)
-        if not have:
-            yield Diagnostic(
-                "DFS201",
-                f"part {part.name} holds no operation",
-                Label(part.selector.span, "nothing is left for it"),
-                helps=("remove the part, or take less into the others",),
-            )
-        else:
-            where = (paths[lacking], paths[have[0]])
-            yield layers_differ(each, part, "the first has no such operations", where)
+    for section, mine in zip(sections, paths, strict=True):
+        parts = {part.name: part for part in section.parts}
+        scopes = [Scope(modules, mine, index, parts) for index in range(len(mine))]
+        for part in section.parts:
+            have = [i for i in range(len(mine)) if (part.name, i) in held]
+            if len(have) == len(mine):
+                continue
+            lacking = next(i for i in range(len(mine)) if i not in have)
+            if not have:
+                yield Diagnostic(
+                    "DFS201",
+                    f"part {part.name} holds no operation",
+                    Label(part.selector.span, "nothing is left for it"),
+                    helps=("remove the part, or take less into the others",),
+                )
+            else:
+                where = (mine[lacking], mine[have[0]])
+                reason = "the first has no such operations"
+                found = layers_differ(section, part, reason, where)
+                yield replace(found, notes=partly_matched(part, scopes))
 
 
 def _foreign_writes(
-    each: Each, ownership: Ownership, dependence: Dependence, fragments: Fragments
+    schedule: Schedule,
+    ownership: Ownership,
+    dependence: Dependence,
+    fragments: Fragments,
 ) -> Iterator[Diagnostic]:
     """In-place writes must stay in a part, or go to an input of the model."""
     makers: dict[int, set[Owner]] = defaultdict(set)
     for name, owner in fragments.maker.items():
         if not dependence.operations[dependence.producer[name]].view:
             makers[dependence.values[name].storage].add(owner)
-    parts = {part.name: part for part in each.parts}
+    outside = (BEFORE_OWNER, AFTER_OWNER)
+    places = {part.name: part.selector.span for part in schedule.parts}
     in_parts = {
         dependence.values[name].storage
         for owner, fragment in fragments.by_owner.items()
-        if owner.part in parts
+        if owner not in outside
         for name in fragment.inputs
     }
     seen: set[tuple[str, str]] = set()
@@ -131,36 +184,39 @@ def _foreign_writes(
             if storage in dependence.input_of_storage:
                 continue
             for maker in sorted(makers[storage] - {owner}):
-                outside = owner.part not in parts and maker.part not in parts
+                both = owner in outside and maker in outside
                 pair = (owner.part, maker.part)
-                if (outside and storage not in in_parts) or pair in seen:
+                if (both and storage not in in_parts) or pair in seen:
                     continue
                 seen.add(pair)
-                yield foreign_write(
-                    each, parts.get(owner.part), parts.get(maker.part), operation
+                known = (p for p in pair if p in places)
+                place = next(
+                    (places[p] for p in known), scope_span(schedule.sections[0])
                 )
+                yield foreign_write(place, *pair, operation)
 
 
-def _own_tensors_returned(each: Each, graph: Graph) -> Iterator[Diagnostic]:
+def _own_tensors_returned(schedule: Schedule, graph: Graph) -> Iterator[Diagnostic]:
     """Results are made by the step or given to it."""
     kinds = {item.name: item.kind for item in graph.inputs if item.argument is None}
     for name in dict.fromkeys(graph.outputs):
         if name in kinds:
-            yield own_tensor_returned(each, name, kinds[name])
+            place = schedule.sections[0].span
+            yield own_tensor_returned(place, name, kinds[name])
 
 
 def _handed_on(
-    each: Each, dependence: Dependence, fragments: Fragments
+    schedule: Schedule, dependence: Dependence, fragments: Fragments
 ) -> Iterator[Diagnostic]:
-    """What a part gives away must be its own memory.
+    """What a part or a gap gives away must be its own memory.
 
     Views are copied into their readers; this is about operations that copy for some
     sizes or strides and give their input's memory back for others (`reshape`).
     """
-    parts = {part.name: part for part in each.parts}
+    parts = {part.name: part for part in schedule.parts}
     seen: set[str] = set()
     for owner, fragment in fragments.by_owner.items():
-        if owner.part not in parts or owner.part in seen:
+        if owner in (BEFORE_OWNER, AFTER_OWNER) or owner.part in seen:
             continue
         given = {
             dependence.values[name].storage: name
@@ -178,4 +234,8 @@ def _handed_on(
                     and value.storage in given
                 ):
                     seen.add(owner.part)
-                    yield handed_on(parts[owner.part], operation)
+                    part = parts.get(owner.part)
+                    place = scope_span(schedule.sections[0])
+                    if part is not None:
+                        place = part.selector.span
+                    yield handed_on(part, place, operation)

@@ -8,9 +8,9 @@ from graphlib import CycleError, TopologicalSorter
 
 from dynaflow_dsl.bind.dependence import Dependence
 from dynaflow_dsl.bind.faults import against_order, layers_differ, not_convex
-from dynaflow_dsl.bind.ownership import Owner, Ownership
+from dynaflow_dsl.bind.ownership import Owner, Ownership, Paths
 from dynaflow_dsl.diagnostics import Diagnostic
-from dynaflow_dsl.resolve.model import Each
+from dynaflow_dsl.resolve.model import Section
 
 Edge = tuple[Owner, Owner]
 
@@ -45,9 +45,12 @@ def _through_views(numbers: Iterable[int], dependence: Dependence) -> Iterable[i
 
 
 def program_order(
-    each: Each, paths: Sequence[str], ownership: Ownership, dependence: Dependence
-) -> tuple[tuple[str, ...], Diagnostic | None]:
-    """The parts of one iteration in program order, or why there is none."""
+    sections: Sequence[Section],
+    paths: Paths,
+    ownership: Ownership,
+    dependence: Dependence,
+) -> tuple[list[tuple[str, ...]], Diagnostic | None]:
+    """The parts of each section in program order, or why there is none."""
     edges = quotient(ownership, dependence)
     sorter: TopologicalSorter[Owner] = TopologicalSorter()
     for maker, reader in edges:
@@ -55,8 +58,24 @@ def program_order(
     try:
         sorter.prepare()
     except CycleError as error:
-        return (), _explain(error.args[1], each, edges, dependence)
-    first = {part.name: len(dependence.operations) for part in each.parts}
+        return [], _explain(error.args[1], sections, edges, dependence)
+    orders = []
+    for section, mine in zip(sections, paths, strict=True):
+        order, fault = _order(section, mine, ownership, edges, dependence)
+        if fault is not None:
+            return [], fault
+        orders.append(order)
+    return orders, None
+
+
+def _order(
+    section: Section,
+    paths: Sequence[str],
+    ownership: Ownership,
+    edges: Mapping[Edge, tuple[int, int]],
+    dependence: Dependence,
+) -> tuple[tuple[str, ...], Diagnostic | None]:
+    first = {part.name: len(dependence.operations) for part in section.parts}
     for number, owner in ownership.owner.items():
         if owner.part in first:
             first[owner.part] = min(first[owner.part], number)
@@ -65,7 +84,7 @@ def program_order(
         for edge, pair in edges.items()
         if edge[0].part in first and edge[1].part in first
     }
-    parts = {part.name: part for part in each.parts}
+    parts = {part.name: part for part in section.parts}
     for (maker, reader), (_, reads_at) in inner.items():
         if maker.iteration > reader.iteration:
             there = (paths[reader.iteration], paths[maker.iteration])
@@ -77,7 +96,7 @@ def program_order(
     where = tuple(paths[edge[1].iteration] for edge in stuck)
     reason = f"{stuck[0][0].part} comes before it in only one of them"
     part = parts[stuck[0][1].part]
-    return (), layers_differ(each, part, reason, (where[0], where[1]))
+    return (), layers_differ(section, part, reason, (where[0], where[1]))
 
 
 def _sorted_parts(
@@ -118,13 +137,13 @@ def _disagreement(
 
 def _explain(
     cycle: list[Owner],
-    each: Each,
-    edges: dict[Edge, tuple[int, int]],
+    sections: Sequence[Section],
+    edges: Mapping[Edge, tuple[int, int]],
     dependence: Dependence,
 ) -> Diagnostic:
     # graphlib lists the cycle from reader to maker or the other way; ask the edges.
     loop = cycle if (cycle[0], cycle[1]) in edges else cycle[::-1]
-    parts = {part.name: part for part in each.parts}
+    parts = {part.name: part for section in sections for part in section.parts}
     ring = loop[:-1]
     # The part that leaves first must come back later, for operations along the ring
     # are in order but for one turn. The other parts merely lie on the way.
@@ -133,6 +152,7 @@ def _explain(
         for before, owner, following in zip(
             (ring[-1], *ring), ring, (*ring[1:], ring[0]), strict=False
         )
+        if owner.part in parts
     ]
     leaves_at, returns_at, owner, following = min(turns)
     return not_convex(

@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from dynaflow_dsl.bind.selectors import Modules, Scope
+from dynaflow_dsl.bind.model import AFTER, BEFORE, GAP
+from dynaflow_dsl.bind.selectors import Modules
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.graph.model import Operation
-from dynaflow_dsl.resolve.model import Each, OwnSelector, Part, PathSelector, Split
+from dynaflow_dsl.resolve.model import (
+    Each,
+    Part,
+    PathSelector,
+    Section,
+    Split,
+)
+from dynaflow_dsl.source import Span
 
 SHOWN = 5
 
@@ -17,48 +25,17 @@ def no_iterations(each: Each, modules: Modules, *, matched: bool) -> Diagnostic:
     """The `each` matches no module that holds operations."""
     text = each.path.span.text
     if matched:
-        return _nothing_runs(text, each.path)
+        return nothing_runs(text, each.path)
     return Diagnostic(
         "DFS201",
         f"{text} matches no module of the model",
         Label(each.path.span, "matches nothing"),
-        helps=_nearest(".".join(each.path.pattern), modules.paths, "."),
+        helps=nearest(".".join(each.path.pattern), modules.paths, "."),
     )
 
 
-def empty_selector(
-    leaf: PathSelector | OwnSelector,
-    path: PathSelector,
-    scopes: Sequence[Scope],
-    modules: Modules,
-    *,
-    matched: bool,
-) -> Diagnostic:
-    """A path in a part, with or without `own in`, selects nothing in any iteration."""
-    text = path.span.text
-    if matched and isinstance(leaf, OwnSelector):
-        return Diagnostic(
-            "DFS201",
-            f"{text} has no operations of its own in the traced model",
-            Label(leaf.span, "all its operations belong to modules below it"),
-            helps=(f"write {text} for the module and all below",),
-        )
-    if matched:
-        return _nothing_runs(text, path)
-    base = "" if path.anchor == "root" else scopes[0].path
-    prefix = f"{base}." if base else ""
-    below = [name[len(prefix) :] for name in modules.paths if name.startswith(prefix)]
-    anchor = "" if path.anchor == "scope" else path.anchor
-    where = f" below {base}" if base else ""
-    return Diagnostic(
-        "DFS201",
-        f"{text} matches no module{where}",
-        Label(path.span, "matches nothing"),
-        helps=_nearest(".".join(path.pattern), below, f"{anchor}."),
-    )
-
-
-def _nothing_runs(text: str, path: PathSelector) -> Diagnostic:
+def nothing_runs(text: str, path: PathSelector) -> Diagnostic:
+    """A path whose modules hold no operation."""
     return Diagnostic(
         "DFS201",
         f"{text} has no operations in the traced model",
@@ -67,7 +44,8 @@ def _nothing_runs(text: str, path: PathSelector) -> Diagnostic:
     )
 
 
-def _nearest(wanted: str, paths: Sequence[str], prefix: str) -> tuple[str, ...]:
+def nearest(wanted: str, paths: Sequence[str], prefix: str) -> tuple[str, ...]:
+    """Help for a path that matches nothing: paths like it, else those that exist."""
     pattern = wanted.split(".")
     candidates = [path.split(".") for path in paths if path]
     # `.layer.*` is near to `.layers.*`, and not to each of the layers.
@@ -81,14 +59,15 @@ def _nearest(wanted: str, paths: Sequence[str], prefix: str) -> tuple[str, ...]:
     )
     for among in (alike, [".".join(path) for path in candidates]):
         if near := get_close_matches(wanted, among, n=SHOWN, cutoff=0.6):
-            return (f"did you mean {_or([prefix + path for path in near])}?",)
+            return (f"did you mean {joined([prefix + path for path in near])}?",)
     level = sorted({path[0] for path in candidates})
     if not level:
         return ()
     return (f"modules here: {', '.join(prefix + p for p in level[: 2 * SHOWN])}",)
 
 
-def _or(items: Sequence[str]) -> str:
+def joined(items: Sequence[str]) -> str:
+    """`a, b or c`."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} or {items[-1]}"
 
 
@@ -117,40 +96,65 @@ def shared_operation(
     )
 
 
+def scope_span(section: Section) -> Span:
+    """What says for which modules a section runs."""
+    return section.each.path.span if section.each is not None else section.timeline_span
+
+
 def unclaimed(
-    each: Each, paths: tuple[str, ...], operations: Sequence[Operation]
+    section: Section, paths: tuple[str, ...], operations: Sequence[Operation]
 ) -> Diagnostic:
-    """Operations between the parts that no part takes."""
-    inside = [
-        operation
-        for operation in operations
-        if any(_below(operation.module, path) for path in paths)
-    ]
-    if not inside:
-        modules = list(dict.fromkeys(operation.module for operation in operations))
-        return Diagnostic(
-            "DFS203",
-            "operations lie between the modules that this 'each' repeats over",
-            Label(each.path.span, f"leaves out {', '.join(modules[:SHOWN])}"),
-            notes=sources(operations),
-            helps=(
-                "match every layer between the first and the last; operations that "
-                "stand between them in the model itself are not in this release yet",
-            ),
-        )
+    """Operations between the parts of one iteration that no part takes."""
     relative = list(
-        dict.fromkeys(_relative(operation.module, paths) for operation in inside)
+        dict.fromkeys(_relative(operation.module, paths) for operation in operations)
     )
     return Diagnostic(
         "DFS203",
-        f"no part takes {_or(relative[:SHOWN])}, which runs between parts",
-        Label(each.timeline_span, "parts must be complete between first and last"),
-        notes=sources(inside),
+        f"no part takes {joined(relative[:SHOWN])}, which runs between parts",
+        Label(section.timeline_span, "parts must be complete between first and last"),
+        notes=sources(operations),
         helps=(
             f"add '+ {relative[0]}' to a part, or give one part 'rest'",
             "dfsc show --parts lists what every part holds",
         ),
     )
+
+
+def sections_exchanged(
+    reader: Section, maker: Section, part: str, reads_at: Operation
+) -> Diagnostic:
+    """A section that reads what a later one makes."""
+    return Diagnostic(
+        "DFS313",
+        f"{_section(reader)} reads what {_section(maker)} makes, which runs later",
+        Label(scope_span(reader), f"its part {part} reads it"),
+        (Label(scope_span(maker), "makes it"),),
+        notes=(f"at {describe(reads_at)}{_source(reads_at)}",),
+        helps=(f"write {_section(maker)} above {_section(reader)}",),
+    )
+
+
+def sections_mixed(
+    first: Section, second: Section, part: str, reads_at: Operation
+) -> Diagnostic:
+    """Two sections that read each other: no order of theirs is right."""
+    ways = ["repeat over modules that hold both, with the parts of both in one 'each'"]
+    if first.each is None or second.each is None:
+        ways = ["leave the parts outside 'each' to one side of it"]
+    return Diagnostic(
+        "DFS314",
+        f"{_section(first)} and {_section(second)} read each other's results",
+        Label(scope_span(first), f"its part {part} reads what the other makes"),
+        (Label(scope_span(second), "and the other way round"),),
+        notes=(f"at {describe(reads_at)}{_source(reads_at)}",),
+        helps=(*ways, "sections run one after the other, each as a whole"),
+    )
+
+
+def _section(section: Section) -> str:
+    if section.each is None:
+        return f"the '{section.timeline}' outside 'each'"
+    return f"'each {section.each.name}'"
 
 
 def not_convex(
@@ -185,25 +189,27 @@ def against_order(
 
 
 def layers_differ(
-    each: Each, part: Part | None, reason: str, paths: tuple[str, str]
+    section: Section, part: Part | None, reason: str, paths: tuple[str, str]
 ) -> Diagnostic:
     """Two iterations whose parts read each other differently."""
     name = part.name if part else "the result"
+    place = scope_span(section)
     return Diagnostic(
         "DFS205",
         f"{name} differs between {paths[0]} and {paths[1]}: {reason}",
-        Label(part.selector.span if part else each.path.span, "differs"),
-        (Label(each.path.span, "one timeline for all of these"),) if part else (),
+        Label(part.selector.span if part else place, "differs"),
+        (Label(place, "one timeline for all of these"),) if part else (),
         helps=("let the 'each' match only layers that are connected alike",),
     )
 
 
-def handed_on(part: Part, operation: Operation) -> Diagnostic:
-    """A result that may be the memory of what the part read."""
+def handed_on(part: Part | None, place: Span, operation: Operation) -> Diagnostic:
+    """A result that may be the memory of what the part, or a gap, read."""
+    who = f"part {part.name}" if part else "an operation between the iterations"
     return Diagnostic(
         "DFS207",
-        f"part {part.name} may hand on memory that it was given",
-        Label(part.selector.span, f"gives away the result of {describe(operation)}"),
+        f"{who} may hand on memory that it was given",
+        Label(place, f"gives away the result of {describe(operation)}"),
         notes=(
             "for some sizes that operation returns its input, which another part made",
             *sources([operation]),
@@ -212,35 +218,41 @@ def handed_on(part: Part, operation: Operation) -> Diagnostic:
     )
 
 
-def own_tensor_returned(each: Each, name: str, kind: str) -> Diagnostic:
+def own_tensor_returned(place: Span, name: str, kind: str) -> Diagnostic:
     """The model returns one of its own tensors as it is."""
     return Diagnostic(
         "DFS020",
         f"the model returns its own {kind} {name}, which is not in this release yet",
-        Label(each.span, "schedules a model that does"),
+        Label(place, "schedules a model that does"),
         helps=("read it from the model instead, or return a copy of it",),
     )
 
 
 def foreign_write(
-    each: Each, writer: Part | None, maker: Part | None, operation: Operation
+    place: Span, writer: str, maker: str, operation: Operation
 ) -> Diagnostic:
     """An in-place write to a tensor that crosses a part's boundary.
 
-    None stands for what runs before all parts, or as the writer after them.
+    `writer` and `maker` are names of parts, `before`, `after` or `gap`.
     """
-    part = writer or maker
-    who = f"part {writer.name}" if writer else "an operation after the parts"
-    made = "was made before the parts" if maker is None else f"{maker.name} made"
-    if maker is not None and writer is maker:
+    outside = {
+        AFTER: "an operation after the parts",
+        GAP: "an operation between the iterations",
+    }
+    who = outside.get(writer, f"part {writer}")
+    made = {
+        BEFORE: "was made before the parts",
+        GAP: "was made between iterations",
+    }.get(maker, f"{maker} made")
+    if writer == maker != GAP:
         made += " in another iteration"
     ways = ["use a new tensor for the result in the model"]
-    if maker is not None and writer is not maker:
-        ways.insert(0, f"put the operation into {maker.name}")
+    if maker not in (BEFORE, GAP) and writer != maker:
+        ways.insert(0, f"put the operation into {maker}")
     return Diagnostic(
         "DFS206",
         f"{who} writes in place into a tensor that {made}",
-        Label(part.selector.span if part else each.path.span, describe(operation)),
+        Label(place, describe(operation)),
         notes=sources([operation]),
         helps=tuple(ways),
     )
@@ -287,14 +299,12 @@ def sources(operations: Sequence[Operation]) -> tuple[str, ...]:
     return (*shown[:SHOWN], *((f"and {more} more",) if more > 0 else ()))
 
 
-def _below(module: str, path: str) -> bool:
-    return module == path or module.startswith(f"{path}.")
-
-
 def _relative(module: str, paths: tuple[str, ...]) -> str:
     for path in paths:
         if module == path:
             return "(own in .)"
         if module.startswith(f"{path}."):
             return module[len(path) :]
+        if not path:
+            return f".{module}"
     return f"root.{module}"

@@ -6,60 +6,137 @@ instance, so one call text serves all iterations.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from dynaflow_dsl.bind.dependence import Dependence
-from dynaflow_dsl.bind.fragments import Fragments, touched
-from dynaflow_dsl.bind.model import Body, BoundPart, Instance, Outer, Produced, Role
+from dynaflow_dsl.bind.fragments import Fragment, Fragments, ProgramKey, touched
+from dynaflow_dsl.bind.model import (
+    GAP,
+    Body,
+    BoundPart,
+    Gaps,
+    Instance,
+    Outer,
+    Place,
+    Produced,
+    Role,
+)
 from dynaflow_dsl.bind.ownership import AFTER_OWNER, Owner
-from dynaflow_dsl.bind.programs import Grouped, Mismatch, group, outputs
-from dynaflow_dsl.bind.roles import Origin, carried, find_roles
+from dynaflow_dsl.bind.programs import Grouped, Mismatch, group, leaving, outputs
+from dynaflow_dsl.bind.programs import Place as ResultPlace
+from dynaflow_dsl.bind.roles import Made, Origins, carried, find_roles
 from dynaflow_dsl.graph.model import Graph, Operation
 
 READ_AFTER = "what the first makes is read after the last"
+READ_LATER = "what the first makes is read after the second has made it anew"
 
 
 def bind_parts(
-    names: Sequence[str],
-    iterations: int,
+    orders: Sequence[Sequence[str]],
+    counts: Sequence[int],
+    places: Sequence[Place],
     fragments: Fragments,
     dependence: Dependence,
     attached: frozenset[str],
-) -> tuple[list[BoundPart], dict[str, tuple[str, int, int]]]:
-    """Programs, instances and roles of all parts of the `each`.
+) -> tuple[list[list[BoundPart]], Gaps | None, Origins]:
+    """Programs, instances and roles of the parts of each section, and the gaps.
 
-    Also says, for each value that leaves a part: (part, iteration, output). Raises
-    Mismatch when two iterations are connected differently.
+    `orders` and `counts` are the parts and the number of iterations of each section,
+    `places` those of the gaps. Raises Mismatch when two iterations are connected
+    differently.
     """
+    home = {name: s for s, order in enumerate(orders) for name in order}
     grouped: dict[str, Grouped] = {}
-    for name in names:
-        mine = [fragments.by_owner[Owner(name, i)] for i in range(iterations)]
+    for name, section in home.items():
+        mine = [fragments.by_owner[Owner(name, i)] for i in range(counts[section])]
         grouped[name] = group(name, mine, dependence, fragments.read_outside)
-    origin: dict[str, tuple[str, int, int]] = {}
-    for name, instances in grouped.items():
-        for i in range(iterations):
+    gaps = [fragments.by_owner[Owner(GAP, n)] for n in range(len(places))]
+    between = _group_gaps(gaps, dependence, fragments.read_outside)
+    made: dict[str, Made] = {}
+    for name, instances in (*grouped.items(), (GAP, between)):
+        for i in range(len(instances.fragments)):
             for output, value in enumerate(outputs(instances, i, dependence)):
-                origin[value] = (name, i, output)
+                made[value] = Made(name, i, output)
+    made.pop("", None)
+    origins = Origins(made, home, places)
+    _check_readers(grouped, gaps, counts, origins)
     initials: dict[tuple[str, int], str] = {}
     found = {
-        name: find_roles(name, grouped[name], origin, initials, dependence)
+        name: find_roles(name, grouped[name], origins, initials, dependence)
         # What a carried value starts from is found where there is least to choose.
-        for name in sorted(grouped, key=lambda name: carried(grouped[name], origin))
+        for name in sorted(grouped, key=lambda n: carried(n, grouped[n], origins))
     }
-    parts = [
-        _bound(name, instances, *found[name], dependence, attached)
+    parts = {
+        name: _bound(name, instances, *found[name], dependence, attached)
         for name, instances in grouped.items()
+    }
+    bound_gaps = None
+    if gaps:
+        inputs = [tuple(fragment.inputs) for fragment in gaps]
+        part = _bound(GAP, between, [], inputs, dependence, frozenset())
+        bound_gaps = Gaps(part, tuple(places))
+    return [[parts[name] for name in order] for order in orders], bound_gaps, origins
+
+
+def _group_gaps(
+    gaps: list[Fragment], dependence: Dependence, read_outside: frozenset[str]
+) -> Grouped:
+    """Gaps by program. Unlike those of a part, they need not give the same things."""
+    bodies: dict[ProgramKey, int] = {}
+    body_of = [bodies.setdefault(fragment.key, len(bodies)) for fragment in gaps]
+    read: list[set[ResultPlace]] = [set() for _ in bodies]
+    for fragment, body in zip(gaps, body_of, strict=True):
+        for place, name in leaving(fragment, dependence):
+            if name in read_outside:
+                read[body].add(place)
+    return Grouped(gaps, body_of, [sorted(places) for places in read])
+
+
+def _check_readers(
+    grouped: dict[str, Grouped],
+    gaps: Sequence[Fragment],
+    counts: Sequence[int],
+    origins: Origins,
+) -> None:
+    """A result is kept until the next iteration has made its own, else a Mismatch."""
+    readers: list[tuple[Place, Iterable[str], bool]] = [
+        (place, fragment.inputs, True)
+        for place, fragment in zip(origins.gaps, gaps, strict=True)
     ]
-    return parts, origin
+    readers += [
+        (Place(origins.home[name], i), fragment.inputs, False)
+        for name, instances in grouped.items()
+        for i, fragment in enumerate(instances.fragments)
+    ]
+    for place, names, gap in readers:
+        for made in (origins.made[name] for name in names if name in origins.made):
+            if made.part == GAP:
+                continue
+            section = origins.home[made.part]
+            last = counts[section] - 1
+            if section < place.section and made.iteration != last:
+                pair = (made.iteration, last)
+                raise Mismatch(made.part, pair, READ_AFTER)
+            if (
+                gap
+                and section == place.section
+                and made.iteration < place.iteration - 1
+            ):
+                pair = (made.iteration, place.iteration - 1)
+                raise Mismatch(made.part, pair, READ_LATER)
 
 
-def check_results(results: Sequence[str], origin: Origin, last: int) -> None:
+def check_results(
+    results: Sequence[str], origins: Origins, counts: Sequence[int]
+) -> None:
     """What the model returns is kept of the last iteration only; else a Mismatch."""
     for value in results:
-        if value in origin and origin[value][1] != last:
-            part, iteration, _ = origin[value]
-            raise Mismatch(part, (iteration, last), READ_AFTER)
+        made = origins.made.get(value)
+        if made is not None and made.part != GAP:
+            last = counts[origins.home[made.part]] - 1
+            if made.iteration != last:
+                raise Mismatch(made.part, (made.iteration, last), READ_AFTER)
 
 
 def _bound(
@@ -125,8 +202,8 @@ def _with_all_outputs(
 def bind_outside(
     owner: Owner,
     fragments: Fragments,
-    origin: Origin,
-    last: int,
+    origins: Origins,
+    counts: Sequence[int],
     graph: Graph,
     dependence: Dependence,
 ) -> BoundPart | None:
@@ -136,21 +213,23 @@ def bind_outside(
         return None
     roles: list[Role] = []
     for name in fragment.inputs:
-        made_by = origin.get(name)
+        made_by = origins.made.get(name)
         if made_by is None:
             roles.append(Outer((name,)))
-        elif made_by[1] != last:
-            raise Mismatch(made_by[0], (made_by[1], last), READ_AFTER)
-        else:
-            roles.append(Produced(made_by[0], made_by[2]))
-    results = set(graph.outputs) if owner == AFTER_OWNER else fragments.read_outside
+            continue
+        if made_by.part != GAP:
+            last = counts[origins.home[made_by.part]] - 1
+            if made_by.iteration != last:
+                raise Mismatch(made_by.part, (made_by.iteration, last), READ_AFTER)
+        roles.append(Produced(made_by.part, made_by.output))
+    wanted = set(graph.outputs) if owner == AFTER_OWNER else fragments.read_outside
     made = tuple(
         dict.fromkeys(
             value.name
             for number in fragment.numbers
             for value in dependence.operations[number].results
             if value is not None
-            and value.name in results
+            and value.name in wanted
             and fragments.maker.get(value.name) == owner
         )
     )

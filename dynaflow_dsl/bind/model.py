@@ -4,21 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from dynaflow_dsl.graph.model import Graph, Input, Operation
-from dynaflow_dsl.resolve.model import Schedule
+from dynaflow_dsl.resolve.model import Schedule, Section
 
 BEFORE = "before"
 AFTER = "after"
 
+# Operations between iterations, which no part took. A word that no part can have.
+GAP = "gap"
+
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """One module that the `each` matched. `index` counts from zero in program order."""
+    """One module that a section runs for. `index` counts from zero in program order.
+
+    The path is empty outside an `each`: the scope is the model itself.
+    """
 
     index: int
     path: str
+
+
+class Output(NamedTuple):
+    """The k-th result of a part, or of the gap with this number."""
+
+    part: str
+    output: int
+    gap: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +45,11 @@ class Produced:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """An input made by the iteration before; iteration 0 reads the value `initial`."""
+    """An input that the iteration before left, or a gap since; the first iteration of
+    the section reads the value `initial`.
+
+    The part is `gap` where only gaps make it.
+    """
 
     part: str
     output: int
@@ -40,9 +58,10 @@ class Carried:
 
 @dataclass(frozen=True, slots=True)
 class Outer:
-    """An input from outside the iterations; `values[i]` is what iteration `i` reads.
+    """An input from outside the section; `values[i]` is what iteration `i` reads.
 
-    The values are graph inputs or results of `before`.
+    The values are graph inputs, or results of `before`, of an earlier section or of
+    the gap before this one.
     """
 
     values: tuple[str, ...]
@@ -99,20 +118,73 @@ class BoundPart:
 
 
 @dataclass(frozen=True, slots=True)
+class BoundSection:
+    """A section with the modules that it runs for; `parts` are in program order."""
+
+    section: Section
+    iterations: tuple[Iteration, ...]
+    parts: tuple[BoundPart, ...]
+
+    @property
+    def word(self) -> str:
+        """What the file calls an iteration; nothing outside an `each`."""
+        return self.section.each.name if self.section.each is not None else ""
+
+
+class Place(NamedTuple):
+    """An iteration of a section, by their numbers."""
+
+    section: int
+    iteration: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """The gaps of a binding, as one part: instance n runs before iteration `places[n]`.
+
+    Its instances differ in what they read and give, so it has no roles.
+    """
+
+    part: BoundPart
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Binding:
     """What `bind` hands to `plan`.
 
-    `parts` are in program order. `before` and `after` have one instance and are None
-    when they hold no operation. `axes` gives, for each value that is cut or merged, the
-    axis along which it is. `results` are the graph's outputs: names of graph inputs, of
-    values of `before`, of `after`, or of the last iteration.
+    `before` and `after` have one instance and are None when they hold no operation.
+    `axes` gives, for each value that is cut or merged, the axis along which it is.
+    `variables` numbers the results of parts and gaps: those with one number take turns
+    in one variable. `joined` are the parts that run once over all pieces. `results` are
+    the graph's outputs: names of graph inputs, of values of `before`, of `after`, of
+    gaps, or of the last iteration of a section.
     """
 
     schedule: Schedule
     graph: Graph
-    iterations: tuple[Iteration, ...]
+    sections: tuple[BoundSection, ...]
     before: BoundPart | None
-    parts: tuple[BoundPart, ...]
+    gaps: Gaps | None
     after: BoundPart | None
     axes: Mapping[str, int]
+    variables: Mapping[Output, int]
+    joined: frozenset[str]
     results: tuple[str, ...]
+
+    @property
+    def parts(self) -> tuple[BoundPart, ...]:
+        """The parts of all sections, in program order."""
+        return tuple(part for section in self.sections for part in section.parts)
+
+    @property
+    def inner(self) -> tuple[BoundPart, ...]:
+        """All that lies between `before` and `after`."""
+        return (*self.parts, *([self.gaps.part] if self.gaps is not None else ()))
+
+    @property
+    def everything(self) -> tuple[BoundPart, ...]:
+        """Every part in which an operation may be, `before` and `after` included."""
+        outside = (self.before, self.after)
+        first, last = ([part] if part is not None else [] for part in outside)
+        return (*first, *self.inner, *last)

@@ -1,101 +1,131 @@
 """Which operation belongs to which part.
 
-The rules are those of the language: selectors first, `rest` next, the iteration's own
-operations attach, and what is left comes before the parts, after them, or is an error.
+The rules are those of the language: selectors first, `rest` next, then the iteration's
+own operations attach. What is left is the matter of `remainder`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from dynaflow_dsl.bind.dependence import Dependence, closure
+from dynaflow_dsl.bind.dependence import Dependence
 from dynaflow_dsl.bind.faults import (
-    empty_selector,
     no_iterations,
     shared_operation,
-    unclaimed,
 )
+from dynaflow_dsl.bind.model import AFTER, BEFORE, Place
 from dynaflow_dsl.bind.selectors import (
     Modules,
     Scope,
     contains_rest,
     evaluate,
-    leaves,
     match_modules,
-    modules_of,
 )
+from dynaflow_dsl.bind.unmatched import no_iteration_having, without_operations
 from dynaflow_dsl.diagnostics import Diagnostic
-from dynaflow_dsl.resolve.model import Each, OwnSelector, Part
+from dynaflow_dsl.resolve.model import Part, Section
 
 
 class Owner(NamedTuple):
-    """A part in an iteration. `before` and `after` have iteration 0."""
+    """A part in an iteration, or the gap of a number. `before` and `after` have 0."""
 
     part: str
     iteration: int
 
 
-BEFORE_OWNER = Owner("before", 0)
-AFTER_OWNER = Owner("after", 0)
+BEFORE_OWNER = Owner(BEFORE, 0)
+AFTER_OWNER = Owner(AFTER, 0)
+
+# The modules that each section runs for.
+Paths: TypeAlias = tuple[tuple[str, ...], ...]
 
 
 @dataclass(slots=True)
 class Ownership:
-    """Owner of every operation that is not a view, and what attached to parts."""
+    """Owner of every operation that is not a view, and what attached to parts.
+
+    `gaps` are the iterations before which there is a gap, in the order of its number.
+    """
 
     owner: dict[int, Owner] = field(default_factory=dict)
     attached: set[int] = field(default_factory=set)
+    gaps: list[Place] = field(default_factory=list)
 
 
-def iteration_paths(each: Each, modules: Modules, dependence: Dependence) -> list[str]:
-    """Modules that the `each` repeats over, in the order in which they run."""
+def iteration_paths(
+    section: Section, modules: Modules, dependence: Dependence
+) -> tuple[str, ...]:
+    """Modules that a section runs for, in the order in which they run."""
 
     def first_operation(path: str) -> int:
         return min(modules.below.get(path, ()), default=len(dependence.operations))
 
-    found = match_modules(modules, "", each.path.pattern)
-    return sorted((p for p in found if p in modules.below), key=first_operation)
+    if section.each is None:
+        return ("",)
+    having = section.each.having
+
+    def chosen(path: str) -> bool:
+        if having is None:
+            return path in modules.below
+        wanted = match_modules(modules, path, having.pattern)
+        return any(found in modules.below for found in wanted)
+
+    found = match_modules(modules, "", section.each.path.pattern)
+    return tuple(sorted(filter(chosen, found), key=first_operation))
 
 
 def assign(
-    each: Each, modules: Modules, dependence: Dependence
-) -> tuple[Ownership, tuple[str, ...], list[Diagnostic]]:
-    """Give every operation an owner; the iterations' paths; what is wrong."""
-    paths = tuple(iteration_paths(each, modules, dependence))
-    if not paths:
-        matched = bool(match_modules(modules, "", each.path.pattern))
-        return Ownership(), (), [no_iterations(each, modules, matched=matched)]
-    parts = {part.name: part for part in each.parts}
+    sections: Sequence[Section], modules: Modules, dependence: Dependence
+) -> tuple[Ownership, Paths, list[Diagnostic]]:
+    """Give operations to the parts of all sections; the iterations' paths; what is
+    wrong."""
+    paths = tuple(iteration_paths(each, modules, dependence) for each in sections)
+    found = [
+        _no_iterations(section, modules)
+        for section, mine in zip(sections, paths, strict=True)
+        if not mine
+    ]
     result = Ownership()
-    found = list(_empty_selectors(each.parts, paths, modules))
     if found:
         return result, paths, found
-    scopes = [Scope(modules, paths, index, parts) for index in range(len(paths))]
+    for section, mine in zip(sections, paths, strict=True):
+        named = {part.name: part for part in section.parts}
+        here = [Scope(modules, mine, index, named) for index in range(len(mine))]
+        found += without_operations(section.parts, here)
+    if found:
+        return result, paths, found
+    parts = {part.name: part for section in sections for part in section.parts}
+    scopes = [
+        Scope(modules, mine, index, {part.name: part for part in section.parts})
+        for section, mine in zip(sections, paths, strict=True)
+        for index in range(len(mine))
+    ]
     # With `prev` and `next` a part takes from its neighbours, so `rest` comes last.
     for scope in scopes:
-        found += _select(scope, result, dependence, rest=False)
+        found += _select(scope, parts, result, dependence, rest=False)
     for scope in scopes:
-        found += _select(_with_rest(scope, result), result, dependence, rest=True)
+        scope = _with_rest(scope, result)
+        found += _select(scope, parts, result, dependence, rest=True)
     if found:
         return result, paths, _first_of_each_kind(found)
-    for index, path in enumerate(paths):
-        _attach_own(index, modules.at.get(path, frozenset()), result, dependence)
-    return result, paths, _outside(each, paths, result, dependence)
+    for scope in scopes:
+        # What the model itself does around its parts is no part of them.
+        if scope.path:
+            own = modules.at.get(scope.path, frozenset())
+            attach_own(scope, own, result, dependence)
+    return result, paths, []
 
 
-def _empty_selectors(
-    parts: Sequence[Part], paths: tuple[str, ...], modules: Modules
-) -> Iterator[Diagnostic]:
-    scopes = [Scope(modules, paths, i, {}) for i in range(len(paths))]
-    for part in parts:
-        for leaf in leaves(part.selector):
-            if any(evaluate(leaf, scope) for scope in scopes):
-                continue
-            path = leaf.operand if isinstance(leaf, OwnSelector) else leaf
-            matched = any(modules_of(path, scope) for scope in scopes)
-            yield empty_selector(leaf, path, scopes, modules, matched=matched)
+def _no_iterations(section: Section, modules: Modules) -> Diagnostic:
+    each = section.each
+    assert each is not None
+    matched = match_modules(modules, "", each.path.pattern)
+    running = [path for path in matched if path in modules.below]
+    if running and each.having is not None:
+        return no_iteration_having(each, each.having, running, modules)
+    return no_iterations(each, modules, matched=bool(matched))
 
 
 def _with_rest(scope: Scope, result: Ownership) -> Scope:
@@ -106,7 +136,12 @@ def _with_rest(scope: Scope, result: Ownership) -> Scope:
 
 
 def _select(
-    scope: Scope, result: Ownership, dependence: Dependence, *, rest: bool
+    scope: Scope,
+    parts: Mapping[str, Part],
+    result: Ownership,
+    dependence: Dependence,
+    *,
+    rest: bool,
 ) -> Iterator[Diagnostic]:
     """Give away what the parts with (or without) `rest` name in one iteration."""
     for name, part in scope.parts.items():
@@ -116,29 +151,35 @@ def _select(
         clash = sorted(number for number in numbers if number in result.owner)
         if clash:
             other = result.owner[clash[0]]
+            elsewhere = other.part in scope.parts and other.iteration != scope.index
             yield shared_operation(
-                scope.parts[other.part],
+                parts[other.part],
                 part,
                 [dependence.operations[number] for number in clash],
-                same_iteration=other.iteration == scope.index,
+                same_iteration=not elsewhere,
             )
         owner = Owner(name, scope.index)
         result.owner.update((n, owner) for n in numbers if n not in result.owner)
 
 
-def _attach_own(
-    index: int, own: frozenset[int], result: Ownership, dependence: Dependence
+def attach_own(
+    scope: Scope, own: Collection[int], result: Ownership, dependence: Dependence
 ) -> None:
     """Own operations go to their first reader's part, else to their last operand's."""
     loose = {number for number in own if number not in result.owner}
+
+    def is_mine(number: int) -> bool:
+        owner = result.owner[number]
+        return owner.part in scope.parts and owner.iteration == scope.index
+
     for number in sorted(loose):
         readers = _through(number, loose, result, dependence, forward=True)
-        mine = [n for n in readers if result.owner[n].iteration == index]
+        mine = [n for n in readers if is_mine(n)]
         if mine:
             result.owner[number] = result.owner[min(mine)]
         else:
             operands = _through(number, loose, result, dependence, forward=False)
-            mine = [n for n in operands if result.owner[n].iteration == index]
+            mine = [n for n in operands if is_mine(n)]
             if not mine:
                 continue
             result.owner[number] = result.owner[max(mine)]
@@ -166,29 +207,6 @@ def _through(
         elif number in result.owner:
             reached.append(number)
     return reached
-
-
-def _outside(
-    each: Each, paths: tuple[str, ...], result: Ownership, dependence: Dependence
-) -> list[Diagnostic]:
-    """Operations of no part: before all parts, after them, or an error in between."""
-    follows = closure(result.owner, dependence.needed_by)
-    leads = closure(result.owner, dependence.needs)
-    between: list[int] = []
-    for number, operation in enumerate(dependence.operations):
-        if number in result.owner or operation.view:
-            continue
-        # What neither leads to a part nor follows one is made where it is read: after.
-        if number not in leads:
-            result.owner[number] = AFTER_OWNER
-        elif number not in follows:
-            result.owner[number] = BEFORE_OWNER
-        else:
-            between.append(number)
-    if not between:
-        return []
-    operations = [dependence.operations[number] for number in between]
-    return [unclaimed(each, paths, operations)]
 
 
 def _first_of_each_kind(found: Sequence[Diagnostic]) -> list[Diagnostic]:

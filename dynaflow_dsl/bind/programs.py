@@ -53,7 +53,7 @@ def group(
     pairs = list(zip(fragments, body_of, strict=True))
     read: list[set[Place]] = [set() for _ in bodies]
     for fragment, body in pairs:
-        for place, name in _results(fragment, dependence):
+        for place, name in leaving(fragment, dependence):
             if name in read_outside:
                 read[body].add(place)
     longest = max(range(len(read)), key=lambda body: len(read[body]))
@@ -86,7 +86,7 @@ def outputs(group: Grouped, i: int, dependence: Dependence) -> list[str]:
     return found
 
 
-def _results(fragment: Fragment, dependence: Dependence) -> Iterator[tuple[Place, str]]:
+def leaving(fragment: Fragment, dependence: Dependence) -> Iterator[tuple[Place, str]]:
     """Results that can leave a fragment: a view is made again where it is read."""
     for step, number in enumerate(fragment.numbers):
         operation = dependence.operations[number]
@@ -129,7 +129,7 @@ def _kinds(fragments: list[Fragment], dependence: Dependence) -> dict[Place, Kin
     kinds: dict[Place, Kind] = {}
     for fragment in fragments:
         count: Counter[object] = Counter()
-        for place, name in reversed(list(_results(fragment, dependence))):
+        for place, name in reversed(list(leaving(fragment, dependence))):
             operation = dependence.operations[fragment.numbers[place.step]]
             line = (operation.operator, place.result, operation.source)
             kind = (dependence.values[name].type, line, count[line])

@@ -4,18 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from dynaflow_dsl.bind.dependence import Dependence
-from dynaflow_dsl.bind.model import Carried, Outer, Produced, Role
+from dynaflow_dsl.bind.model import GAP, Carried, Outer, Place, Produced, Role
 from dynaflow_dsl.bind.programs import Grouped, Mismatch
 from dynaflow_dsl.graph.model import TensorType
-
-Origin: TypeAlias = Mapping[str, tuple[str, int, int]]
 
 Token: TypeAlias = tuple[str, ...]
 
 OUTER: Token = ("outer",)
+
+# What a gap inside the section made: it goes before what the last iteration made.
+REPLACED: Token = ("gap",)
+
+
+class Made(NamedTuple):
+    """Who makes a value: a part in an iteration, or the gap of that number."""
+
+    part: str
+    iteration: int
+    output: int
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """Makers of all values that cross a border, but those of `before` and `after`.
+
+    `home` is the section of each part, `gaps` the place of each gap.
+    """
+
+    made: Mapping[str, Made]
+    home: Mapping[str, int]
+    gaps: Sequence[Place]
 
 
 @dataclass(slots=True)
@@ -34,7 +55,7 @@ class Slot:
 def find_roles(
     part: str,
     grouped: Grouped,
-    origin: Origin,
+    origins: Origins,
     initials: dict[tuple[str, int], str],
     dependence: Dependence,
 ) -> tuple[list[Role], list[tuple[str, ...]]]:
@@ -43,9 +64,10 @@ def find_roles(
     `initials` are the values that carried outputs start from; new ones are added.
     """
     count = len(grouped.fragments)
+    section = origins.home[part]
     typical = 1 if count > 1 else 0
     tokens = [
-        [_token(i, name, origin) for name in fragment.inputs]
+        [_token(section, i, name, origins) for name in fragment.inputs]
         for i, fragment in enumerate(grouped.fragments)
     ]
     _none_from_afar(part, tokens)
@@ -67,7 +89,7 @@ def find_roles(
             for i in range(count)
         ]
         role = _role(part, row, names)
-        if isinstance(role, Carried):
+        if isinstance(role, Carried) and role.part != GAP:
             known = initials.setdefault((role.part, role.output), role.initial)
             if known != role.initial:
                 reason = f"what {role.part} made before it starts as two values"
@@ -79,12 +101,13 @@ def find_roles(
     return [roles[k] for k in order], values
 
 
-def carried(grouped: Grouped, origin: Origin) -> int:
+def carried(part: str, grouped: Grouped, origins: Origins) -> int:
     """How many values of the iteration before a part reads that its first iteration
     may read in another order; none when it runs the same program."""
     if len(grouped.fragments) == 1 or grouped.body_of[0] == grouped.body_of[1]:
         return 0
-    tokens = [_token(1, name, origin) for name in grouped.fragments[1].inputs]
+    section = origins.home[part]
+    tokens = [_token(section, 1, name, origins) for name in grouped.fragments[1].inputs]
     return sum(token[0] == "previous" for token in tokens)
 
 
@@ -134,22 +157,31 @@ def _names(part: str, slot: Slot, grouped: Grouped) -> list[str]:
     return names
 
 
-def _token(i: int, name: str, origin: Origin) -> Token:
-    if name not in origin:
+def _token(section: int, i: int, name: str, origins: Origins) -> Token:
+    made = origins.made.get(name)
+    if made is None:
         return OUTER
-    part, iteration, output = origin[name]
-    if iteration == i:
-        return ("same", part, str(output))
-    if iteration == i - 1:
-        return ("previous", part, str(output))
-    return ("far", part, str(iteration))
+    if made.part == GAP:
+        place = origins.gaps[made.iteration]
+        inside = place.section == section and place.iteration > 0
+        return REPLACED if inside else OUTER
+    if origins.home[made.part] != section:
+        return OUTER
+    if made.iteration == i:
+        return ("same", made.part, str(made.output))
+    if made.iteration == i - 1:
+        return ("previous", made.part, str(made.output))
+    return ("far", made.part, str(made.iteration))
 
 
 def _role(part: str, row: Sequence[Token], names: Sequence[str]) -> Role:
-    first, later = row[0], row[-1]
-    for i in range(1, len(row)):
-        if row[i] != later:
-            raise Mismatch(part, (i, len(row) - 1), _say(row[i], later))
+    first, *others = row
+    if REPLACED in others:
+        return _replaced(part, row, names)
+    later = row[-1]
+    for i, token in enumerate(others, 1):
+        if token != later:
+            raise Mismatch(part, (i, len(row) - 1), _say(token, later))
     match first, later:
         case (("outer",), ("outer",)):
             return Outer(tuple(names))
@@ -161,6 +193,26 @@ def _role(part: str, row: Sequence[Token], names: Sequence[str]) -> Role:
             raise Mismatch(part, (0, len(row) - 1), _say(first, later))
 
 
+def _replaced(part: str, row: Sequence[Token], names: Sequence[str]) -> Role:
+    """An input that gaps make, where there are any, and else the iteration before.
+
+    Until a gap has run it may as well be what the first iteration reads.
+    """
+    gap = row.index(REPLACED)
+    if row[0] != OUTER:
+        raise Mismatch(part, (0, gap), _say(row[0], REPLACED))
+    kept = [(i, token) for i, token in enumerate(row) if token != REPLACED and i > 0]
+    for i, token in kept:
+        as_first = token == OUTER and names[i] == names[0]
+        if not (as_first or (token[0] == "previous" and token == kept[-1][1])):
+            raise Mismatch(part, (i, gap), _say(token, REPLACED))
+    match kept[-1][1] if kept else REPLACED:
+        case ("previous", made_by, output):
+            return Carried(made_by, int(output), names[0])
+        case _:
+            return Carried(GAP, 0, names[0])
+
+
 def _say(left: Token, right: Token) -> str:
     def words(token: Token) -> str:
         match token:
@@ -168,6 +220,8 @@ def _say(left: Token, right: Token) -> str:
                 return f"what {part} made in the same layer"
             case ("previous", part, _):
                 return f"what {part} made in the layer before"
+            case ("gap",):
+                return "what was made between the layers"
             case _:
                 return "a value from outside the layers"
 
@@ -205,7 +259,14 @@ def _match(
                     del free[position]
                     break
 
-    take(lambda slot, p, token: slot.token == token != OUTER)
+    take(lambda slot, p, token: slot.token == token != OUTER and token != REPLACED)
+    take(
+        lambda slot, p, token: (
+            slot.type == types[p]
+            and REPLACED in (slot.token, token)
+            and {slot.token[0], token[0]} <= {"previous", "gap"}
+        )
+    )
     take(lambda slot, p, token: slot.token == token and slot.name == names[p])
     if i == 0:
         # What later layers carry comes from outside here.
@@ -249,4 +310,6 @@ def _list_of(name: str) -> str:
 
 
 def _words(token: Token) -> str:
+    if token == REPLACED:
+        return "what was made between the layers"
     return f"what {token[1]} made" if len(token) > 1 else "it"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from difflib import get_close_matches
 
 from dynaflow_dsl.bind.dependence import Dependence
 from dynaflow_dsl.bind.faults import not_sliceable, rows_mixed
 from dynaflow_dsl.bind.fragments import Fragments
+from dynaflow_dsl.bind.model import GAP
 from dynaflow_dsl.bind.ownership import AFTER_OWNER, BEFORE_OWNER
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.graph.model import Graph, Size
@@ -15,9 +17,16 @@ from dynaflow_dsl.resolve.model import Split
 
 
 def split_axes(
-    split: Split, graph: Graph, fragments: Fragments, dependence: Dependence
+    split: Split,
+    graph: Graph,
+    fragments: Fragments,
+    joined: Collection[str],
+    dependence: Dependence,
 ) -> tuple[dict[str, int], list[Diagnostic]]:
-    """The axis of every value that is cut before the parts or joined after them."""
+    """The axis of every value that is cut for steps of one piece or joined after them.
+
+    The parts in `joined` take and give whole tensors.
+    """
     names = [name for name, _, _ in graph.dimensions]
     if split.dimension not in names:
         near = get_close_matches(split.dimension, names, n=1)
@@ -36,7 +45,7 @@ def split_axes(
     inner = {
         owner: fragment
         for owner, fragment in fragments.by_owner.items()
-        if owner not in (BEFORE_OWNER, AFTER_OWNER)
+        if owner not in (BEFORE_OWNER, AFTER_OWNER) and owner.part not in joined
     }
     home = {number: owner for owner, f in inner.items() for number in f.numbers}
     region = {dependence.operations[number].name for number in home}
@@ -46,6 +55,7 @@ def split_axes(
         operation = dependence.operations[dependence.number[refusal.operation]]
         owner = home.get(dependence.number[refusal.operation])
         part = owner.part if owner else "the model"
+        part = "what lies between the iterations" if part == GAP else part
         found.append(rows_mixed(split, part, operation, refusal.reason))
     if found:
         return {}, _distinct(found)
@@ -70,8 +80,10 @@ def split_axes(
                 refused.add(series)
             elif cuts:
                 axes[name] = 0
-    outside = fragments.by_owner.get(AFTER_OWNER)
-    leaving = {*graph.outputs, *(outside.inputs if outside else ())}
+    leaving = set(graph.outputs)
+    for owner, fragment in fragments.by_owner.items():
+        if owner not in inner:
+            leaving.update(fragment.inputs)
     for name in sorted(leaving & made_inside):
         if isinstance(fact := check.facts.get(name), Rows):
             axes[name] = fact.axis

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 
+from dynaflow_dsl.bind.collectives import completions
 from dynaflow_dsl.bind.dependence import Dependence
+from dynaflow_dsl.graph.model import Operation
+from dynaflow_dsl.operations.names import matches_name, matches_operator
 from dynaflow_dsl.resolve.model import (
     DifferenceSelector,
+    FirstMatchSelector,
+    OperationsSelector,
     OwnSelector,
     Part,
     PartSelector,
@@ -17,7 +22,11 @@ from dynaflow_dsl.resolve.model import (
     RestSelector,
     Selector,
     UnionSelector,
+    WeightsSelector,
 )
+from dynaflow_dsl.resolve.selectors import operands, references
+
+NOTHING: frozenset[int] = frozenset()
 
 
 def matches(pattern: Sequence[str], path: Sequence[str]) -> bool:
@@ -49,31 +58,65 @@ def _skip_any_depth(pattern: Sequence[str], places: set[int]) -> set[int]:
 
 @dataclass(frozen=True, slots=True)
 class Modules:
-    """Module paths of the model, and the operations at and below each."""
+    """Module paths of the model, and the operations at and below each.
+
+    Beside them the operations by operator, and by the names of marks and functions that
+    they ran under; and for a collective the operations that complete it. `views` belong
+    to no part. `chosen` keeps answers, which are the same in every iteration.
+    """
 
     paths: tuple[str, ...]
     known: frozenset[str]
     at: Mapping[str, frozenset[int]]
     below: Mapping[str, frozenset[int]]
+    operators: Mapping[str, frozenset[int]]
+    marks: Mapping[str, frozenset[int]]
+    functions: Mapping[str, frozenset[int]]
+    completions: Mapping[int, frozenset[int]]
+    views: tuple[Operation, ...]
+    chosen: dict[tuple[str, tuple[str, ...]], frozenset[int]] = field(
+        default_factory=dict, compare=False
+    )
 
 
 def index_modules(paths: Sequence[str], dependence: Dependence) -> Modules:
     """Sort the operations of a graph by module. Views belong to no part: left out."""
     at: dict[str, set[int]] = {}
     below: dict[str, set[int]] = {}
+    operators: dict[str, set[int]] = {}
+    marks: dict[str, set[int]] = {}
+    functions: dict[str, set[int]] = {}
+    # Operations of all layers run in the same few stacks of functions.
+    stacks: dict[tuple[str, ...], list[int]] = {}
     for number, operation in enumerate(dependence.operations):
         if operation.view:
             continue
         at.setdefault(operation.module, set()).add(number)
         for ancestor in _ancestors(operation.module):
             below.setdefault(ancestor, set()).add(number)
+        operators.setdefault(operation.operator, set()).add(number)
+        for mark in operation.marks:
+            marks.setdefault(mark, set()).add(number)
+        stacks.setdefault(operation.functions, []).append(number)
+    for stack, numbers in stacks.items():
+        for function in stack:
+            functions.setdefault(function, set()).update(numbers)
     known = tuple(dict.fromkeys((*paths, *below)))
     return Modules(
         known,
         frozenset(known),
-        {path: frozenset(numbers) for path, numbers in at.items()},
-        {path: frozenset(numbers) for path, numbers in below.items()},
+        _frozen(at),
+        _frozen(below),
+        _frozen(operators),
+        _frozen(marks),
+        _frozen(functions),
+        completions(dependence),
+        tuple(operation for operation in dependence.operations if operation.view),
     )
+
+
+def _frozen(sets: Mapping[str, set[int]]) -> dict[str, frozenset[int]]:
+    return {name: frozenset(numbers) for name, numbers in sets.items()}
 
 
 @cache
@@ -109,13 +152,17 @@ def _matching(
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where selectors are evaluated: all iterations' paths, and which one it is."""
+    """Where selectors are evaluated: all iterations' paths, and which one it is.
+
+    `parts_here` keeps what parts that others name hold, without `rest`.
+    """
 
     modules: Modules
     iterations: tuple[str, ...]
     index: int
     parts: Mapping[str, Part]
     rest: frozenset[int] = frozenset()
+    parts_here: dict[str, frozenset[int]] = field(default_factory=dict, compare=False)
 
     @property
     def path(self) -> str:
@@ -124,64 +171,151 @@ class Scope:
 
 
 def evaluate(selector: Selector, scope: Scope) -> frozenset[int]:
-    """The operations a selector names in this iteration, `rest` as the scope has it."""
+    """The operations a selector names in this iteration, `rest` as the scope has it.
+
+    `weights in` names none: it names parameters.
+    """
+    modules = scope.modules
     match selector:
         case PathSelector():
-            return frozenset().union(
-                *(
-                    scope.modules.below.get(path, frozenset())
-                    for path in modules_of(selector, scope)
-                )
-            )
+            return _union(modules.below, modules_of(selector, scope))
         case OwnSelector(operand):
-            return frozenset().union(
-                *(
-                    scope.modules.at.get(path, frozenset())
-                    for path in modules_of(operand, scope)
-                )
-            )
+            return _own(operand, scope)
+        case OperationsSelector(operand=operand):
+            return evaluate(operand, scope) & selected(selector, modules)
         case PartSelector(name):
-            return evaluate(scope.parts[name].selector, scope)
+            return _part(name, scope)
         case UnionSelector(left, right):
             return evaluate(left, scope) | evaluate(right, scope)
         case DifferenceSelector(left, right):
             return evaluate(left, scope) - evaluate(right, scope)
+        case FirstMatchSelector():
+            choice = chosen(selector, scope)
+            return NOTHING if choice is None else evaluate(choice, scope)
         case RestSelector():
             return scope.rest
+        case WeightsSelector():
+            return NOTHING
+
+
+def _part(name: str, scope: Scope) -> frozenset[int]:
+    """What a part holds; parts that it names come first, however long the chain is."""
+    held, waiting = scope.parts_here, [name]
+    while waiting:
+        selector = scope.parts[waiting[-1]].selector
+        unknown = [other for other in references(selector) if other not in held]
+        if unknown:
+            waiting += unknown
+        else:
+            held[waiting.pop()] = evaluate(selector, scope)
+    return held[name]
+
+
+def chosen(selector: FirstMatchSelector, scope: Scope) -> Selector | None:
+    """The side of an `or` that counts in this iteration."""
+    return next((each for each in selector.choices if evaluate(each, scope)), None)
+
+
+def _own(operand: Selector, scope: Scope) -> frozenset[int]:
+    """Of the operations of an operand those of the modules that its paths match."""
+    match operand:
+        case PathSelector():
+            return _union(scope.modules.at, modules_of(operand, scope))
+        case OwnSelector(inner):
+            return _own(inner, scope)
+        case OperationsSelector(operand=inner):
+            return _own(inner, scope) & selected(operand, scope.modules)
+        case PartSelector(name):
+            return _own(scope.parts[name].selector, scope)
+        case UnionSelector(left, right):
+            return _own(left, scope) | _own(right, scope)
+        case DifferenceSelector(left, right):
+            return _own(left, scope) - evaluate(right, scope)
+        case FirstMatchSelector():
+            choice = chosen(operand, scope)
+            return NOTHING if choice is None else _own(choice, scope)
+        case RestSelector() | WeightsSelector():
+            return NOTHING
+
+
+def _union(sets: Mapping[str, frozenset[int]], names: Iterable[str]) -> frozenset[int]:
+    return NOTHING.union(*(sets.get(name, NOTHING) for name in names))
+
+
+def selected(selector: OperationsSelector, modules: Modules) -> frozenset[int]:
+    """What `all_reduce`, `"*mm"`, `"mark:gate"` stand for in the whole model."""
+    key = selector.by, selector.patterns
+    if key not in modules.chosen:
+        modules.chosen[key] = frozenset(_selected(selector, modules))
+    return modules.chosen[key]
+
+
+def _selected(selector: OperationsSelector, modules: Modules) -> Iterator[int]:
+    match selector.by:
+        case "kind":
+            for number in _named(modules.operators, selector, matches_operator):
+                yield number
+                yield from modules.completions.get(number, ())
+        case "operator":
+            yield from _named(modules.operators, selector, matches_operator)
+        case "mark":
+            yield from _named(modules.marks, selector, matches_name)
+        case "function":
+            yield from _named(modules.functions, selector, matches_name)
+
+
+def _named(
+    sets: Mapping[str, frozenset[int]],
+    selector: OperationsSelector,
+    matches: Callable[[str, str], bool],
+) -> Iterator[int]:
+    for name, numbers in sets.items():
+        if any(matches(pattern, name) for pattern in selector.patterns):
+            yield from numbers
+
+
+def claims(selector: Selector, scope: Scope) -> dict[int, Selector]:
+    """Each operation that a selector names in this iteration, with the term that does.
+
+    Terms are what `+`, `-` and `or` stand between; the first counts.
+    """
+    match selector:
+        case UnionSelector(left, right):
+            return {**claims(right, scope), **claims(left, scope)}
+        case DifferenceSelector(left, right):
+            taken = evaluate(right, scope)
+            mine = claims(left, scope)
+            return {n: term for n, term in mine.items() if n not in taken}
+        case FirstMatchSelector():
+            choice = chosen(selector, scope)
+            return {} if choice is None else claims(choice, scope)
+    return dict.fromkeys(evaluate(selector, scope), selector)
 
 
 def modules_of(selector: PathSelector, scope: Scope) -> tuple[str, ...]:
     """Modules that a path selects in this iteration; none past the first or last."""
-    match selector.anchor:
-        case "root":
-            base = ""
-        case "scope":
-            base = scope.path
-        case "prev" | "next":
-            neighbour = scope.index + (1 if selector.anchor == "next" else -1)
-            if not 0 <= neighbour < len(scope.iterations):
-                return ()
-            base = scope.iterations[neighbour]
+    base = base_of(selector, scope)
+    if base is None:
+        return ()
     return match_modules(scope.modules, base, selector.pattern)
 
 
-def leaves(selector: Selector) -> list[PathSelector | OwnSelector]:
-    """What names modules inside a selector, left to right."""
-    match selector:
-        case PathSelector() | OwnSelector():
-            return [selector]
-        case UnionSelector(left, right) | DifferenceSelector(left, right):
-            return leaves(left) + leaves(right)
-        case PartSelector() | RestSelector():
-            return []
+def base_of(selector: PathSelector, scope: Scope) -> str | None:
+    """The module that a path begins at; None past the first or last iteration."""
+    match selector.anchor:
+        case "root":
+            return ""
+        case "scope":
+            return scope.path
+        case "prev" | "next":
+            neighbour = scope.index + (1 if selector.anchor == "next" else -1)
+            if not 0 <= neighbour < len(scope.iterations):
+                return None
+            return scope.iterations[neighbour]
 
 
 def contains_rest(selector: Selector) -> bool:
     """Whether `rest` appears in the selector."""
-    match selector:
-        case RestSelector():
-            return True
-        case UnionSelector(left, right) | DifferenceSelector(left, right):
-            return contains_rest(left) or contains_rest(right)
-        case _:
-            return False
+    if isinstance(selector, RestSelector):
+        return True
+    return any(contains_rest(operand) for operand in operands(selector))

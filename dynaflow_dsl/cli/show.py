@@ -91,7 +91,10 @@ def _bindings(
 def _show(
     reporter: Reporter, schedule: Schedule, bindings: tuple[Binding, ...], view: str
 ) -> None:
-    counts = {len(binding.iterations) for binding in bindings}
+    counts = {
+        tuple(len(section.iterations) for section in binding.sections)
+        for binding in bindings
+    }
     iterations = counts.pop() if len(counts) == 1 else None
     match view:
         case "parts":

@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from dynaflow_dsl import pipeline
-from dynaflow_dsl.bind.model import Binding
+from dynaflow_dsl.bind.model import AFTER, BEFORE, Binding
 from dynaflow_dsl.cli.files import relative, schedule_files
 from dynaflow_dsl.cli.models import LoadedModel, load_model
 from dynaflow_dsl.cli.modules import (
@@ -39,6 +39,7 @@ from dynaflow_dsl.cli.staleness import compare
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 from dynaflow_dsl.graph.model import Graph
 from dynaflow_dsl.resolve.model import Scalar, Schedule, Step
+from dynaflow_dsl.resolve.steps import step_label
 
 BATCHES = (1, 2, 3, 8)
 # A split has at most 64 pieces; more rows than this for one in each are not tried.
@@ -267,10 +268,11 @@ def _usual_sizes(schedule: Schedule) -> tuple[int, ...]:
 
 def _whole(binding: Binding) -> frozenset[str]:
     """Operations that run once on the whole batch."""
-    outside = (part for part in (binding.before, binding.after) if part is not None)
+    once = {BEFORE, AFTER, *binding.joined}
     return frozenset(
         name
-        for part in outside
+        for part in binding.everything
+        if part.name in once
         for instance in part.instances
         for name in instance.operations
     )
@@ -288,12 +290,12 @@ def claims_of(schedule: Schedule) -> frozenset[tuple[str, str]]:
     """Pairs of steps that windows claim to be concurrent, as the map labels them."""
 
     def label(step: Step) -> str:
-        index = f"[{step.piece}]" if schedule.pieces > 1 else ""
-        return f"{'prev.' if step.previous else ''}{step.part}{index}"
+        return step_label(step, schedule.pieces)
 
     return frozenset(
         (label(left), label(right))
-        for window in schedule.each.windows
+        for section in schedule.sections
+        for window in section.windows
         for run, other in combinations(window.runs, 2)
         for left in run.steps
         for right in other.steps

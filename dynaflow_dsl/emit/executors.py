@@ -6,7 +6,7 @@ import keyword
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dynaflow_dsl.bind.model import Binding, BoundPart
+from dynaflow_dsl.bind.model import AFTER, BEFORE, Binding, BoundPart, Iteration
 from dynaflow_dsl.emit.functions import FunctionText, write_function
 from dynaflow_dsl.emit.interface import (
     class_attributes,
@@ -23,6 +23,9 @@ from dynaflow_dsl.plan.model import (
     Call,
     Choice,
     InputOperand,
+    Loop,
+    Operand,
+    PieceOf,
     Plan,
     Program,
     Variable,
@@ -87,15 +90,16 @@ class ModuleWriter:
         binding = plan.binding
         schedule, graph = binding.schedule, binding.graph
         name = self._new(_camel(schedule.name) + _camel(graph.entry))
-        attributes = attribute_names([part.name for part in _parts(binding)])
+        attributes = attribute_names([part.name for part in binding.everything])
         words = spell(binding, plan.streams)
         split = schedule.split is not None
         prefix = f"{schedule.name}_{graph.entry}_" if self._several else ""
         rows: list[str] = []
-        for part in _parts(binding):
-            table = tabulate(part, binding.iterations)
+        for part in _in_order(binding):
+            iterations = _iterations(part, binding)
+            table = tabulate(part, iterations)
             functions = self._functions(part, table, plan, prefix)
-            entry = part_entry(part, functions, table, binding.iterations)
+            entry = part_entry(part, functions, table, iterations)
             key = f"{string(attributes[part.name])}: "
             rows += lay_out(key, entry, ",", 12)
         arguments = [words.arguments[argument] for argument, _ in graph.signature]
@@ -136,23 +140,19 @@ class ModuleWriter:
         self, part: BoundPart, table: WeightTable, plan: Plan, prefix: str
     ) -> list[str]:
         binding = plan.binding
-        inputs = _parameter_names(part, plan)
         types = _types(binding.graph)
         names = []
         for number, body in enumerate(part.bodies):
             users = [i for i, inst in enumerate(part.instances) if inst.body == number]
-            repeated = part in binding.parts
-            scope = binding.iterations[users[0]].path if repeated else ""
+            iterations = _iterations(part, binding)
             function = write_function(
                 self._new(f"{prefix}{part.name}"),
                 body,
-                inputs,
+                _parameter_names(part, number, plan),
                 table.fields[number],
                 types,
-                _function_doc(part, users, binding)
-                if repeated
-                else f"What runs {part.name} the parts, on the whole batch.",
-                scope,
+                _function_doc(part, users, binding),
+                iterations[users[0]].path if iterations else "",
             )
             self.functions.append(function)
             names.append(function.name)
@@ -177,9 +177,22 @@ def _is_free(name: str) -> bool:
     return not taken and not name.startswith("_")
 
 
-def _parts(binding: Binding) -> list[BoundPart]:
-    candidates = (binding.before, *binding.parts, binding.after)
-    return [part for part in candidates if part is not None]
+def _in_order(binding: Binding) -> list[BoundPart]:
+    """All parts; the gap stands before the parts of the section that needs it first."""
+    if binding.gaps is None:
+        return list(binding.everything)
+    first = binding.gaps.places[0].section
+    parts = [part for part in binding.everything if part is not binding.gaps.part]
+    place = parts.index(binding.sections[first].parts[-1]) + 1
+    return [*parts[:place], binding.gaps.part, *parts[place:]]
+
+
+def _iterations(part: BoundPart, binding: Binding) -> tuple[Iteration, ...]:
+    """The modules that a part runs for; none for what lies outside the sections."""
+    for section in binding.sections:
+        if any(one is part for one in section.parts):
+            return section.iterations
+    return ()
 
 
 def _types(graph: Graph) -> Mapping[str, TensorType]:
@@ -191,37 +204,62 @@ def _types(graph: Graph) -> Mapping[str, TensorType]:
     return types
 
 
-def _parameter_names(part: BoundPart, plan: Plan) -> list[str]:
+def _parameter_names(part: BoundPart, body: int, plan: Plan) -> list[str]:
     """Names of a function's inputs: those of its call in the sequential program."""
-    program = plan.sequential
-    for block in (*program.first, *program.loop, *program.last):
-        for statement in block.statements:
-            if isinstance(statement, Call) and statement.part == part.name:
-                return [_operand_name(operand) for operand in statement.operands]
-    raise AssertionError(f"{part.name} is never called")
+    named: list[str] = []
+    for segment in plan.sequential.segments:
+        first = segment.start if isinstance(segment, Loop) else 0
+        for block in segment.blocks:
+            for statement in block.statements:
+                if isinstance(statement, Call) and statement.part == part.name:
+                    names = [_operand_name(o) for o in statement.operands]
+                    number = statement.layer.at(first)
+                    if part.roles or part.instances[number].body == body:
+                        return names
+                    named = named or names
+    assert named, f"{part.name} is never called"
+    return named
 
 
-def _operand_name(operand: Variable | InputOperand | Choice) -> str:
+def _operand_name(operand: Operand) -> str:
     match operand:
-        case Variable(name) | InputOperand(name):
+        case Variable(name) | InputOperand(name) | PieceOf(name):
             return name
         case Choice(options):
             return options[0].name
 
 
 def _function_doc(part: BoundPart, users: Sequence[int], binding: Binding) -> str:
-    numbers = layer_numbers([binding.iterations[i] for i in users])
-    each = binding.schedule.each
+    if part.name in (BEFORE, AFTER):
+        return f"What runs {part.name} the parts, on the whole batch."
+    if binding.gaps is not None and part is binding.gaps.part:
+        places = [binding.gaps.places[n] for n in users]
+        (section, *others) = dict.fromkeys(place.section for place in places)
+        at = "" if others else _where([p.iteration for p in places], section, binding)
+        return f"gap: what lies {f'before {at}' if at else 'between the iterations'}"
+    section = next(
+        n for n, one in enumerate(binding.sections) if any(p is part for p in one.parts)
+    )
+    where = _where(users, section, binding)
+    selector = next(
+        p.selector.span for p in binding.schedule.parts if p.name == part.name
+    )
+    return f"{part.name}{where and f', {where}'}: {selector.phrase}"
+
+
+def _where(users: Sequence[int], section: int, binding: Binding) -> str:
+    """`layers 0 to 7`; nothing outside an `each`."""
+    bound = binding.sections[section]
+    if not bound.word:
+        return ""
+    numbers = layer_numbers([bound.iterations[i] for i in users])
     if numbers is None:
-        where = f"{len(users)} modules"
-    elif len(numbers) == 1:
-        where = f"{each.name} {numbers[0]}"
-    elif numbers == tuple(range(numbers[0], numbers[-1] + 1)):
-        where = f"{each.name}s {numbers[0]} to {numbers[-1]}"
-    else:
-        where = f"{each.name}s {', '.join(map(str, numbers))}"
-    selector = next(p.selector.span.text for p in each.parts if p.name == part.name)
-    return f"{part.name}, {where}: {' '.join(selector.split())}"
+        return f"{len(users)} modules"
+    if len(numbers) == 1:
+        return f"{bound.word} {numbers[0]}"
+    if numbers == tuple(range(numbers[0], numbers[-1] + 1)):
+        return f"{bound.word}s {numbers[0]} to {numbers[-1]}"
+    return f"{bound.word}s {', '.join(map(str, numbers))}"
 
 
 def _camel(name: str) -> str:

@@ -82,10 +82,9 @@ def class_attributes(plan: Plan) -> list[str]:
 
 def _written(binding: Binding) -> list[str]:
     """Arguments that the step writes in place, in the order of the signature."""
-    outside = [p for p in (binding.before, binding.after) if p is not None]
     names = {
         name
-        for part in (*outside, *binding.parts)
+        for part in binding.everything
         for instance in part.instances
         for name, writes in instance.touched
         if writes

@@ -9,7 +9,7 @@ from dynaflow_dsl.plan.model import Free, Layer, Statement, Wait
 
 
 def merged(pieces: Sequence[str], axis: int) -> Expression:
-    """Pieces made one tensor on main; a single one is copied."""
+    """Pieces made one tensor; a single one is copied."""
     if len(pieces) == 1:
         return f"{pieces[0]}.clone()"
     arguments: list[Expression] = [listed(pieces)]
@@ -38,7 +38,9 @@ def which_option(table: Sequence[int], layer: Layer) -> str:
 
 def why_waited(wait: Wait, following: Statement | None) -> str:
     """Why a wait is there, and what it makes safe to free."""
-    if not wait.reads:
+    if wait.after:
+        why = f"{wait.label} after {wait.after}, as the schedule says"
+    elif not wait.reads:
         why = f"{wait.label} must follow it"
     else:
         why = f"{wait.label} reads {', '.join(wait.reads)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from dynaflow_dsl.bind.model import GAP
 from dynaflow_dsl.emit.layout import (
     WIDTH,
     Bracket,
@@ -26,14 +27,17 @@ from dynaflow_dsl.plan.model import (
     InputOperand,
     Join,
     Layer,
+    Loop,
     Merge,
     Operand,
+    PieceOf,
     Plan,
     Program,
     Record,
     Return,
     Slices,
     Statement,
+    Straight,
     Variable,
     Wait,
 )
@@ -80,27 +84,36 @@ class StepWriter:
 
     def program(self, program: Program) -> Iterator[Line]:
         """All lines of a method's body."""
-        last = len(self.plan.binding.iterations) - 1
         yield from self._opening(program)
-        for block in program.first:
-            yield from self._block(block, self._where(0), INDENT)
-        if program.loop:
-            count = last + 1
-            bounds = f"{program.start}, {count}" if program.start else str(count)
-            yield from self._gap()
-            yield Line(f"{' ' * INDENT}for i in range({bounds}):")
-            for k, block in enumerate(program.loop):
-                if k:
+        for segment in program.segments:
+            match segment:
+                case Loop(blocks, _, start, stop):
+                    bounds = f"{start}, {stop}" if start else str(stop)
                     yield from self._gap()
-                yield from self._block(block, "", INDENT + 4)
-        for block in program.last:
-            yield from self._block(block, self._where(last), INDENT)
+                    yield Line(f"{' ' * INDENT}for i in range({bounds}):")
+                    for k, block in enumerate(blocks):
+                        if k:
+                            yield from self._gap()
+                        yield from self._block(block, "", INDENT + 4)
+                case Straight(blocks, section, iteration):
+                    where = "" if section is None else self._where(section, iteration)
+                    for block in blocks:
+                        yield from self._block(block, where, INDENT)
 
-    def _where(self, iteration: int) -> str:
-        """`layer 7`, in the word that the `each` gave."""
-        binding = self.plan.binding
-        leaf = binding.iterations[iteration].path.rpartition(".")[2]
-        return f"{binding.schedule.each.name} {leaf}"
+    def _where(self, section: int, iteration: int) -> str:
+        """`layer 7`, in the word that the `each` gave; nothing outside an `each`."""
+        bound = self.plan.binding.sections[section]
+        leaf = bound.iterations[iteration].path.rpartition(".")[2]
+        return f"{bound.word} {leaf}" if bound.word else ""
+
+    def _word(self, label: str) -> str:
+        """What the schedule calls an iteration of the part that a label names."""
+        part = label.partition("[")[0]
+        return next(
+            section.word
+            for section in self.plan.binding.sections
+            if part == GAP or any(one.name == part for one in section.parts)
+        )
 
     def _gap(self) -> Iterator[Line]:
         if self.in_windows:
@@ -116,7 +129,7 @@ class StepWriter:
             names = list(map(self.words.piece, range(pieces)))
             cut = call("self.split.slices", [self._split_size()])
             yield from map(Line, assigned(names, cut, INDENT))
-        if any(isinstance(s, Hold) for b in _blocks(program) for s in b.statements):
+        if any(isinstance(s, Hold) for b in program.blocks for s in b.statements):
             yield Line(f"{margin}held = []")
 
     def _split_size(self) -> str:
@@ -159,8 +172,7 @@ class StepWriter:
                 done = call(f"{self._stream(stream)}.record", [])
                 lines = lay_out(f"{event} = ", done, "", indent)
                 if first:
-                    each = self.plan.binding.schedule.each.name
-                    why = f"the first {each} follows no {first}"
+                    why = f"the first {self._word(first)} follows no {first}"
                     lines = [*comment_above(lines[0], why), *lines]
                 yield from map(Line, lines)
             case Wait(stream, event):
@@ -168,10 +180,10 @@ class StepWriter:
                 yield from _explained(wait, why_waited(statement, following), indent)
             case Slices(targets, base):
                 yield from self._slices(targets, base, margin)
-            case Merge(target, pieces, axis):
+            case Merge(target, pieces, axis, stream):
                 joined = merged(pieces, axis)
                 lines = lay_out(f"{target} = ", joined, "", indent + 4)
-                yield from self._on_main(lines, indent)
+                yield from self._on_stream(stream, lines, indent)
             case Free(variables):
                 yield from map(Line, deleted(variables, indent))
             case Hold(variables):
@@ -194,9 +206,11 @@ class StepWriter:
         known = self.words.arguments
         return f"{known[head]}[{tail}]" if head in known else known[name]
 
-    def _on_main(self, lines: Sequence[str], indent: int) -> Iterator[Line]:
+    def _on_stream(
+        self, stream: str, lines: Sequence[str], indent: int
+    ) -> Iterator[Line]:
         if self.on_streams:
-            yield Line(f"{' ' * indent}with main:")
+            yield Line(f"{' ' * indent}with {self._stream(stream)}:")
             yield from map(Line, lines)
         else:
             yield from (Line(line[4:]) for line in lines)
@@ -216,6 +230,8 @@ class StepWriter:
         match operand:
             case Variable(name):
                 return name
+            case PieceOf(name, piece):
+                return f"{name}[{self.words.piece(piece)}]"
             case InputOperand(name, layer, item, piece):
                 index = layer if layer is not None else item
                 text = self.words.arguments[name]
@@ -272,10 +288,6 @@ def _of_one_list(
         lists.add((option.name, option.piece))
     (name, piece), *others = lists
     return None if others else (name, items, piece)
-
-
-def _blocks(program: Program) -> Iterator[Block]:
-    yield from (*program.first, *program.loop, *program.last)
 
 
 def _explained(expression: Bracket, why: str, indent: int) -> Iterator[Line]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dynaflow_dsl.bind.model import BoundPart, Iteration
+from dynaflow_dsl.bind.model import AFTER, BEFORE, BoundPart, Iteration
 from dynaflow_dsl.emit.layout import Bracket, Expression, call, listed, string
 from dynaflow_dsl.plan.names import identifier
 
@@ -28,7 +28,7 @@ def tabulate(part: BoundPart, iterations: Sequence[Iteration]) -> WeightTable:
     taken: dict[str, str] = {}
     for number, body in enumerate(part.bodies):
         first = next(i for i, inst in enumerate(part.instances) if inst.body == number)
-        scope = iterations[first].path if len(part.instances) > 1 else ""
+        scope = iterations[first].path if len(iterations) > 1 else ""
         for k, path in enumerate(body.parameters):
             relative = path.removeprefix(f"{scope}.") if scope else path
             names[(number, k)] = _field(relative, taken)
@@ -74,13 +74,13 @@ def part_entry(
     iterations: Sequence[Iteration],
 ) -> Bracket:
     """The part's line in the module's table of parts."""
-    repeated = len(part.instances) > 1 or part.name not in ("before", "after")
-    numbers = layer_numbers(iterations) if repeated else None
+    repeated = part.name not in (BEFORE, AFTER)
+    numbers = layer_numbers(iterations) if iterations else None
     items: list[Expression] = [
         functions[0] if len(functions) == 1 else listed(functions)
     ]
     if repeated:
-        items.append(_layers(numbers, len(iterations)))
+        items.append(_layers(numbers, len(part.instances)))
     if len(functions) > 1:
         which = [str(instance.body) for instance in part.instances]
         items.append(Bracket("which=", "(", tuple(which)))

@@ -15,6 +15,8 @@ def graph_digest(graph: Graph) -> str:
 
     Values count by their position, so names that a tracer made up do not matter, nor do
     source lines. Paths of modules and names of inputs do: schedules speak of them.
+    Schedules may speak of functions and marks too, but those only say how the model's
+    code is written: what a schedule makes of them shows in the module.
     """
     numbers: dict[str, int] = {}
 

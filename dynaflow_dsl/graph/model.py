@@ -101,6 +101,8 @@ class Operation:
     result only aliases an input (such operations belong to no part). `tags` are
     operator tags that the row-wise check uses (`pointwise`, `random`). `module` is the
     path in the user's model, as `named_modules()` has it; "" is the model itself.
+    `functions` are the qualified names of the functions of the model's code that it ran
+    in, `marks` the names that the code gave it (`dynaflow_dsl.mark`), outermost first.
     """
 
     name: str
@@ -114,6 +116,8 @@ class Operation:
     tags: tuple[str, ...]
     module: str
     source: SourceLine | None
+    functions: tuple[str, ...] = ()
+    marks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from dynaflow_dsl.graph.text import TextError, read_argument, read_type
 T = TypeVar("T")
 
 _CODE = "DFS112"
-_FORMAT = 1
+_FORMAT = 2
 # A snapshot of 64 layers has 2 million characters.
 _LONGEST_TEXT = 200_000_000
 # PyTorch's sizes have 64 bits.
@@ -53,6 +53,7 @@ _GRAPH_KEYS = {
     "modules": list,
     "inputs": list,
     "operations": list,
+    "functions": dict,
     "code": dict,
 }
 _INPUT_KEYS = {"kind": str, "name": str, "value": list}
@@ -70,6 +71,8 @@ _OPERATION_OPTIONS = {
     "writes": list,
     "tags": list,
     "source": str,
+    "functions": str,
+    "marks": list,
 }
 
 
@@ -143,6 +146,7 @@ class _Scope:
         "code",
         "count",
         "dimensions",
+        "functions",
         "lines",
         "modules",
         "operations",
@@ -154,10 +158,12 @@ class _Scope:
         self,
         dimensions: frozenset[str],
         modules: frozenset[str],
+        functions: Mapping[str, tuple[str, ...]],
         code: Mapping[str, str],
     ) -> None:
         self.dimensions = dimensions
         self.modules = modules
+        self.functions = functions
         self.code = code
         self.storages: dict[str, int] = {}
         self.count = 0
@@ -221,7 +227,10 @@ def _graph(data: object) -> Graph:
     if (twice := _repeated(modules)) is not None:
         raise _Wrong(f"modules: {twice!r} is there twice")
     scope = _Scope(
-        frozenset(name for name, _, _ in dimensions), frozenset(modules), code
+        frozenset(name for name, _, _ in dimensions),
+        frozenset(modules),
+        {k: _names(f"functions.{k}", v) for k, v in fields["functions"].items()},
+        code,
     )
     signature = _each("signature", fields["signature"], _argument_name)
     if (twice := _repeated(name for name, _ in signature)) is not None:
@@ -319,6 +328,9 @@ def _operation(data: object, scope: _Scope) -> Operation:
         raise _Wrong(f"{fields['call']!r} is no operator")
     if fields["module"] not in scope.modules:
         raise _Wrong(f"{fields['module']!r} is none of 'modules'")
+    functions = fields.get("functions")
+    if functions is not None and functions not in scope.functions:
+        raise _Wrong(f"{functions!r} is none of 'functions'")
     writes = _strings("writes", fields.get("writes", []))
     source = fields.get("source")
     operation = Operation(
@@ -338,6 +350,8 @@ def _operation(data: object, scope: _Scope) -> Operation:
         tags=_strings("tags", fields.get("tags", [])),
         module=fields["module"],
         source=None if source is None else scope.line(source),
+        functions=() if functions is None else scope.functions[functions],
+        marks=_names("marks", fields["marks"]) if "marks" in fields else (),
     )
     _check_memory(operation, scope)
     return operation
@@ -441,6 +455,15 @@ def _string(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise _Wrong(f"{name}: it is no string")
     return value
+
+
+def _names(name: str, data: object) -> tuple[str, ...]:
+    """Names, each there once."""
+    if not isinstance(data, list) or not all(isinstance(n, str) and n for n in data):
+        raise _Wrong(f"{name}: it is no list of names")
+    if (twice := _repeated(data)) is not None:
+        raise _Wrong(f"{name}: {twice!r} is there twice")
+    return tuple(data)
 
 
 def _strings(name: str, items: list[object]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from dynaflow_dsl.graph.text import write_argument, write_type
 
 __all__ = ["FORMAT", "dump_snapshot", "looks_like_snapshot", "parse_snapshot"]
 
-FORMAT = 1
+FORMAT = 2
 
 # How every snapshot begins, of whatever format.
 _MARK = '{\n "format": '
@@ -56,7 +56,8 @@ def looks_like_snapshot(text: str) -> bool:
 def _graph(graph: Graph) -> str:
     owners: dict[int, str] = {}
     inputs = [_json(_input(item, owners)) for item in graph.inputs]
-    operations = [_json(_operation(item, owners)) for item in graph.operations]
+    stacks = _stacks(graph.operations)
+    operations = [_json(_operation(item, owners, stacks)) for item in graph.operations]
     code = {
         f"{operation.source.file}:{operation.source.line}": operation.source.code
         for operation in graph.operations
@@ -70,9 +71,34 @@ def _graph(graph: Graph) -> str:
         _block("modules", map(_json, graph.modules)),
         _block("inputs", inputs),
         _block("operations", operations),
+        _block(
+            "functions",
+            (f"{_json(key)}: {_json(list(stack))}" for stack, key in stacks.items()),
+            "{}",
+        ),
         _block("code", (f"{_json(k)}: {_json(v)}" for k, v in code.items()), "{}"),
     ]
     return "  {\n" + ",\n".join(parts) + "\n  }"
+
+
+def _stacks(operations: Iterable[Operation]) -> Mapping[tuple[str, ...], str]:
+    """A short name for the functions of each operation, that of the innermost one.
+
+    Names and not numbers, so that an operation more changes few other lines.
+    """
+    names: dict[str, tuple[str, ...]] = {}
+    found: dict[tuple[str, ...], str] = {}
+    for operation in operations:
+        stack = operation.functions
+        if stack and stack not in found:
+            name = innermost = ".".join(stack[-1].split(".")[-2:])
+            count = 1
+            while name in names:
+                count += 1
+                name = f"{innermost}#{count}"
+            names[name] = stack
+            found[stack] = name
+    return found
 
 
 def _block(name: str, lines: Iterable[str], brackets: str = "[]") -> str:
@@ -92,7 +118,9 @@ def _input(item: Input, owners: dict[int, str]) -> Mapping[str, object]:
     return data
 
 
-def _operation(operation: Operation, owners: dict[int, str]) -> Mapping[str, object]:
+def _operation(
+    operation: Operation, owners: dict[int, str], stacks: Mapping[tuple[str, ...], str]
+) -> Mapping[str, object]:
     data: dict[str, object] = {
         "name": operation.name,
         "call": operation.operator,
@@ -114,6 +142,10 @@ def _operation(operation: Operation, owners: dict[int, str]) -> Mapping[str, obj
     data["module"] = operation.module
     if operation.source:
         data["source"] = f"{operation.source.file}:{operation.source.line}"
+    if operation.functions:
+        data["functions"] = stacks[operation.functions]
+    if operation.marks:
+        data["marks"] = list(operation.marks)
     return data
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
+from typing import TypeAlias
 
 from dynaflow_dsl.bind.model import AFTER, BEFORE
-from dynaflow_dsl.plan.clocks import START, Moment, Signal
-from dynaflow_dsl.plan.dependences import bound
+from dynaflow_dsl.plan.clocks import START, Moment, Signal, signal_of
 from dynaflow_dsl.plan.draft import Draft, results, results_of
 from dynaflow_dsl.plan.lifetimes import Place
 from dynaflow_dsl.plan.model import (
@@ -17,45 +18,44 @@ from dynaflow_dsl.plan.model import (
     Hold,
     Join,
     Layer,
+    Loop,
     Merge,
-    Operand,
     Program,
     Record,
     Return,
+    Segment,
     Slices,
     Statement,
+    Straight,
     Variable,
     Wait,
 )
-from dynaflow_dsl.plan.names import BEFORE_DONE, piece_label, piece_name
+from dynaflow_dsl.plan.names import ALL_DONE, BEFORE_DONE, piece_label, piece_name
 from dynaflow_dsl.plan.names import START as START_EVENT
-from dynaflow_dsl.plan.operands import (
-    VariableTable,
-    after_operand,
-    input_operand,
-    operand,
-    stream_of,
-)
-from dynaflow_dsl.plan.timeline import Site
+from dynaflow_dsl.plan.operands import operands, whole_operand
+from dynaflow_dsl.plan.timeline import NO_RUN, Event, Site
+from dynaflow_dsl.plan.variables import VariableTable, bound
+from dynaflow_dsl.resolve.model import MAIN
 
 
 def write_out(draft: Draft) -> Program:
-    """The blocks of a program."""
+    """The segments of a program."""
     recorded, awaited_early = _recorded(draft)
-    timeline = draft.timeline
-    last_layer = Layer(draft.iterations - 1)
-    return Program(
-        (
-            _before(draft, recorded, awaited_early),
-            *_windows(timeline.first, Layer(0), draft, recorded),
-        ),
-        tuple(_windows(timeline.loop, Layer(0, in_loop=True), draft, recorded)),
-        (
-            *_windows(timeline.last, last_layer, draft, recorded),
-            _after(draft),
-        ),
-        timeline.start,
-    )
+    reasons = _reasons(draft)
+    segments: list[Segment] = [
+        Straight((_before(draft, recorded, awaited_early, reasons),))
+    ]
+    sections = draft.table.binding.sections
+    for stretch in draft.timeline.stretches:
+        blocks = tuple(_windows(stretch.sites, draft, recorded, reasons))
+        if stretch.loop:
+            segments.append(Loop(blocks, stretch.section, stretch.start, stretch.stop))
+        else:
+            last = len(sections[stretch.section].iterations) - 1
+            iteration = min(stretch.start, last)
+            segments.append(Straight(blocks, stretch.section, iteration))
+    segments.append(Straight((_after(draft, reasons),)))
+    return Program(tuple(segments))
 
 
 def _recorded(draft: Draft) -> tuple[frozenset[Site], tuple[Signal, ...]]:
@@ -75,22 +75,45 @@ def _recorded(draft: Draft) -> tuple[frozenset[Site], tuple[Signal, ...]]:
     for event in draft.run.events:
         site = event.site
         wait(Moment(site, site.stream))
-        latest[Signal(site.part, site.piece)] = site
+        latest[signal_of(event)] = site
         if site.part == BEFORE:
             for stream in draft.run.streams:
                 wait(Moment(None, stream))
     return frozenset(found), tuple(early)
 
 
+# For each site and each event that it awaits: what it reads, and what it comes after.
+Reasons: TypeAlias = Mapping[Site, Mapping[Signal, tuple[dict[str, None], str]]]
+
+
+def _reasons(draft: Draft) -> Reasons:
+    """Why the waits of each site are there, in all of its iterations."""
+    found: dict[Site, dict[Signal, tuple[dict[str, None], str]]] = defaultdict(dict)
+    for n, event in enumerate(draft.run.events):
+        mine = found[event.site]
+        for need in draft.needs[n]:
+            signal = Signal(need.step.part, need.step.piece)
+            reads, after = mine.get(signal, ({}, ""))
+            if need.variable:
+                reads[need.variable] = None
+            mine[signal] = (reads, after or need.after)
+    return found
+
+
 def event_name(signal: Signal, draft_table: VariableTable) -> str:
     """The Python variable of an event."""
     if signal.part == BEFORE:
         return BEFORE_DONE if draft_table.binding.before is not None else START_EVENT
+    if signal.piece is None:
+        return f"{signal.part}{ALL_DONE}"
     return f"{piece_name(signal.part, signal.piece, draft_table.pieces)}_done"
 
 
 def _before(
-    draft: Draft, recorded: frozenset[Site], awaited_early: Sequence[Signal]
+    draft: Draft,
+    recorded: frozenset[Site],
+    awaited_early: Sequence[Signal],
+    reasons: Reasons,
 ) -> Block:
     table, site = draft.table, draft.timeline.before
     statements: list[Statement] = []
@@ -102,8 +125,8 @@ def _before(
                 Layer(0),
                 None,
                 "main",
-                tuple(after_operand(role, table) for role in part.roles),
-                results_of(site, table),
+                tuple(whole_operand(v, table) for v in part.instances[0].inputs),
+                results_of(draft.run.events[0], table),
                 BEFORE,
                 site.span,
             )
@@ -111,71 +134,102 @@ def _before(
     if site in recorded:
         statements.append(Record(event_name(START, table), "main"))
     for signal in awaited_early:
-        label = piece_label(signal.part, signal.piece, table.pieces)
+        label = signal_label(signal, table)
         statements.append(Record(event_name(signal, table), "main", label))
     statements += _ends(draft, Place(site, "done"))
     for value, name in table.sliced.items():
-        statements.append(_slices(value, name, table))
+        statements += _slices(value, name, table)
     for name, value in table.aliases.items():
         if value not in table.sliced or table.sliced[value] != name:
-            statements.append(_slices(value, name, table))
+            statements += _slices(value, name, table)
     for stream in draft.run.streams:
         for signal in draft.waits.get(Moment(None, stream), ()):
             statements.append(Wait(stream, event_name(signal, table), stream, ()))
     return Block(BEFORE, tuple(statements))
 
 
-def _slices(value: str, name: str, table: VariableTable) -> Slices:
-    whole: Operand = (
-        input_operand(table.inputs[value])
-        if value in table.inputs
-        else Variable(table.whole[value])
-    )
+def _slices(value: str, name: str, table: VariableTable) -> list[Slices]:
+    whole = whole_operand(value, table)
+    if name in table.whole_states:
+        return [Slices((name,), whole)]
     targets = tuple(piece_name(name, k, table.pieces) for k in range(table.pieces))
-    return Slices(targets, whole)
+    if table.pieces > 1 and not table.is_cut(value):
+        # The same for each piece.
+        return [Slices((target,), whole) for target in targets]
+    return [Slices(targets, whole)]
+
+
+def signal_label(signal: Signal, table: VariableTable) -> str:
+    """What an event stands for, in the words of the schedule."""
+    if signal.piece is None:
+        return f"{signal.part}[*]"
+    return piece_label(signal.part, signal.piece, table.pieces)
 
 
 def _windows(
-    sites: Sequence[Site], layer: Layer, draft: Draft, recorded: frozenset[Site]
+    sites: Sequence[Site], draft: Draft, recorded: frozenset[Site], reasons: Reasons
 ) -> list[Block]:
     blocks = []
     for _, group in groupby(sites, key=lambda site: site.window):
-        in_window = sorted(group, key=lambda site: site.run)
+        issued = list(group)
+        steps = sorted(
+            (site for site in issued if site.run != NO_RUN), key=lambda site: site.run
+        )
         title = " | ".join(
             ", ".join(site.label for site in run)
-            for _, run in groupby(in_window, key=lambda site: site.run)
+            for _, run in groupby(steps, key=lambda site: site.run)
         )
-        issued = [site for site in sites if site.window == in_window[0].window]
-        statements = [s for site in issued for s in _site(site, layer, draft, recorded)]
-        blocks.append(Block(title, tuple(statements), in_window[0].span))
+        statements = [
+            s for site in issued for s in _site(site, draft, recorded, reasons)
+        ]
+        blocks.append(Block(title, tuple(statements), steps[0].span))
     return blocks
 
 
 def _site(
-    site: Site, layer: Layer, draft: Draft, recorded: frozenset[Site]
+    site: Site, draft: Draft, recorded: frozenset[Site], reasons: Reasons
 ) -> list[Statement]:
     table = draft.table
-    here = Layer(layer.offset - 1, True) if site.previous and layer.in_loop else layer
-    statements: list[Statement] = list(_waits(site, draft))
+    # The text is the same in every pass: that of the first one.
+    event = draft.first[site]
+    statements: list[Statement] = list(_waits(site, draft, reasons))
     statements += _ends(draft, Place(site, "ready"))
-    part = bound(site.part, table.binding)
+    gathered = list(_gathered(event, table))
+    statements += gathered
     statements.append(
         Call(
             site.part,
-            here,
+            site.layer,
             site.piece if draft.pieces > 1 else None,
             site.stream,
-            tuple(operand(role, here, site.piece, table) for role in part.roles),
-            results_of(site, table),
+            operands(site.part, event.iteration, site.layer, site.piece, table),
+            results_of(event, table),
             site.label,
             site.span,
         )
     )
+    if gathered:
+        statements.append(Free(tuple(merge.target for merge in gathered)))
     if site in recorded:
-        name = event_name(Signal(site.part, site.piece), table)
-        statements.append(Record(name, site.stream))
+        statements.append(Record(event_name(signal_of(event), table), site.stream))
     statements += _ends(draft, Place(site, "done"))
     return statements
+
+
+def _gathered(event: Event, table: VariableTable) -> Iterator[Merge]:
+    """The pieces that a step takes together, joined on its stream."""
+    site, binding = event.site, table.binding
+    if not table.is_joined(site.part):
+        return
+    values = bound(site.part, binding).instances[event.iteration].inputs
+    for value in values:
+        if value not in table.makers or table.is_whole(value):
+            continue
+        if value in binding.axes:
+            key = table.makers[value].key
+            pieces = tuple(table.output(key, j) for j in range(table.pieces))
+            target = table.gathered[binding.variables[key]]
+            yield Merge(target, pieces, binding.axes[value], site.stream)
 
 
 def _ends(draft: Draft, place: Place) -> list[Statement]:
@@ -187,51 +241,39 @@ def _ends(draft: Draft, place: Place) -> list[Statement]:
     return statements
 
 
-def _waits(site: Site, draft: Draft) -> list[Wait]:
-    """The waits of a site, each with the variables that make it necessary."""
-    signals = draft.waits.get(Moment(site, site.stream), ())
-    reads: dict[Signal, dict[str, None]] = {signal: {} for signal in signals}
-    for n, event in enumerate(draft.run.events):
-        if event.site != site:
-            continue
-        for need in draft.needs[n]:
-            signal = Signal(need.step.part, need.step.piece)
-            if signal in reads and need.variable:
-                reads[signal][need.variable] = None
-    return [
-        Wait(site.stream, event_name(s, draft.table), site.label, tuple(reads[s]))
-        for s in signals
-    ]
+def _waits(site: Site, draft: Draft, reasons: Reasons) -> list[Wait]:
+    """The waits of a site, each with what makes it necessary."""
+    found = []
+    for signal in draft.waits.get(Moment(site, site.stream), ()):
+        reads, after = reasons[site].get(signal, ({}, ""))
+        event = event_name(signal, draft.table)
+        # What is read says more than what the schedule adds to it.
+        said = "" if reads else after
+        found.append(Wait(site.stream, event, site.label, tuple(reads), said))
+    return found
 
 
-def _after(draft: Draft) -> Block:
+def _after(draft: Draft, reasons: Reasons) -> Block:
     table, timeline = draft.table, draft.timeline
     binding = table.binding
     statements: list[Statement] = []
     if timeline.merge is not None:
-        statements += _waits(timeline.merge, draft)
+        statements += _waits(timeline.merge, draft, reasons)
         statements += _ends(draft, Place(timeline.merge, "ready"))
-        for (part, k), target in table.merged.items():
-            value = bound(part, binding).instances[-1].outputs[k]
-            pieces = tuple(table.output(part, k, j) for j in range(table.pieces))
-            if value in binding.axes and len(pieces) > 1:
-                statements.append(Merge(target, pieces, binding.axes[value]))
-            elif value in binding.results and stream_of(part, binding) != "main":
-                # What is returned is made on main: a copy of what another stream made.
-                statements.append(Merge(target, pieces[:1], 0))
-            else:
-                statements.append(Slices((target,), Variable(pieces[0])))
+        for value, target in table.merged.items():
+            statements.append(_merged(value, target, table))
         statements += _ends(draft, Place(timeline.merge, "done"))
-    statements += _waits(timeline.after, draft)
+    statements += _waits(timeline.after, draft, reasons)
     if binding.after is not None:
+        inputs = binding.after.instances[0].inputs
         statements.append(
             Call(
                 AFTER,
                 Layer(0),
                 None,
-                "main",
-                tuple(after_operand(role, table) for role in binding.after.roles),
-                results_of(timeline.after, table),
+                MAIN,
+                tuple(whole_operand(value, table) for value in inputs),
+                results_of(draft.run.events[-1], table),
                 AFTER,
                 timeline.after.span,
             )
@@ -240,3 +282,15 @@ def _after(draft: Draft) -> Block:
         statements.append(Join())
     statements.append(Return(results(table)))
     return Block(AFTER, tuple(statements))
+
+
+def _merged(value: str, target: str, table: VariableTable) -> Statement:
+    """What `after` or the caller gets of a value that parts made."""
+    key = table.makers[value].key
+    if table.is_whole(value):
+        # What is returned is made on main: a copy of what another stream made.
+        return Merge(target, (table.base(key),), 0)
+    pieces = tuple(table.output(key, j) for j in range(table.pieces))
+    if value in table.binding.axes:
+        return Merge(target, pieces, table.binding.axes[value])
+    return Slices((target,), Variable(pieces[0]))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dynaflow_dsl.bind.model import BEFORE
+from dynaflow_dsl.bind.model import AFTER, BEFORE, GAP
 from dynaflow_dsl.diagnostics import Diagnostic, Label
-from dynaflow_dsl.plan.clocks import Run
-from dynaflow_dsl.plan.dependences import BEFORE_STEP, Need, Step, step_of
-from dynaflow_dsl.plan.timeline import Event, Site
+from dynaflow_dsl.plan.clocks import Run, find_waits, numbered, simulate
+from dynaflow_dsl.plan.dependences import Need
+from dynaflow_dsl.plan.timeline import NO_RUN, Event, Site
 
 SAME_MEMORY = "touches the same memory, and one of the two writes it"
 
@@ -16,24 +16,23 @@ SAME_MEMORY = "touches the same memory, and one of the two writes it"
 def issue_order(
     events: Sequence[Event], needs: Sequence[Sequence[Need]]
 ) -> list[Diagnostic]:
-    """DFS301: a step is issued before what it reads. DFS302 where a window says so."""
-    number: dict[Step, int] = {}
-    for n, event in enumerate(events):
-        number.setdefault(step_of(event), n)
+    """DFS301: a step is issued before what it reads. DFS302 where a window says so,
+    DFS306 where it is the schedule that wants the other order."""
+    number = numbered(events)
     found: dict[tuple[int, int], Diagnostic] = {}
     for n, event in enumerate(events):
         for need in needs[n]:
-            maker = number.get(need.step)
-            if need.step == BEFORE_STEP or (maker is not None and maker < n):
-                continue
-            if maker is None:
+            maker = number[need.step]
+            if maker < n:
                 continue
             site, made_at = event.site, events[maker].site
             key = (site.span.start, made_at.span.start)
             if key in found:
                 continue
-            if _same_window(site, made_at):
-                found[key] = cannot_overlap(site, made_at, need.variable)
+            if need.after:
+                found[key] = _after_a_later_one(site, made_at)
+            elif _same_window(site, made_at):
+                found[key] = cannot_overlap(site, made_at, need)
             else:
                 found[key] = _issued_before(site, made_at, need)
     return list(found.values())
@@ -41,28 +40,68 @@ def issue_order(
 
 def _same_window(left: Site, right: Site) -> bool:
     return (
-        left.section == right.section
+        left.segment == right.segment
         and left.window == right.window
         and left.run != right.run
+        and NO_RUN not in (left.run, right.run)
     )
 
 
 def _issued_before(site: Site, made_at: Site, need: Need) -> Diagnostic:
     variable = need.variable
     help_ = f"put {site.label} after {made_at.label}"
-    if not site.previous:
+    notes: tuple[str, ...] = ()
+    if site.part == GAP:
+        help_ = f"put this step after {made_at.label}"
+        notes = (
+            "gap is what lies between the iterations; it runs right before the first "
+            "step that needs it",
+        )
+    elif not site.previous:
         help_ += f", or write prev.{site.label} to run it one iteration later"
     return Diagnostic(
         "DFS301",
         f"{site.label} is issued before {made_at.label}, which it " + _reads(variable),
         Label(site.span, f"reads {variable}" if variable else SAME_MEMORY),
         (Label(made_at.span, "produced only here" if variable else "runs first"),),
+        notes=notes,
         helps=(help_,),
     )
 
 
-def cannot_overlap(reader: Site, maker: Site, variable: str) -> Diagnostic:
-    """DFS302, when one step of a window reads the other."""
+def _after_a_later_one(site: Site, made_at: Site) -> Diagnostic:
+    if site is made_at:
+        return Diagnostic(
+            "DFS306",
+            f"{site.label} cannot come after itself",
+            Label(site.span, "comes after what it is"),
+            helps=("name another step, or write 'prev.' before it",),
+        )
+    return Diagnostic(
+        "DFS306",
+        f"{site.label} comes after {made_at.label}, which is issued later",
+        Label(site.span, f"waits for {made_at.label}"),
+        (Label(made_at.span, "issued only here"),),
+        helps=(
+            f"put {site.label} below {made_at.label}, or leave out 'after'",
+            f"write 'after prev.{made_at.label}' for the iteration before",
+        )
+        if not made_at.previous
+        else (f"put {site.label} below {made_at.label}, or leave out 'after'",),
+    )
+
+
+def cannot_overlap(reader: Site, maker: Site, need: Need) -> Diagnostic:
+    """DFS302, when one step of a window reads the other or comes after it."""
+    variable = need.variable
+    if need.after:
+        return Diagnostic(
+            "DFS302",
+            f"{reader.label} cannot overlap {maker.label}: it comes after it",
+            Label(reader.span, f"after {need.after}, as the schedule says"),
+            (Label(maker.span, "claimed to run at the same time"),),
+            helps=(f"put {reader.label} into a later window, or leave out 'after'",),
+        )
     help_ = f"put {reader.label} into a later window"
     if not reader.previous:
         help_ += ", or 'prev.' before it"
@@ -87,16 +126,15 @@ def overwritten(
 ) -> list[Diagnostic]:
     """DFS308: the next iteration's result would replace one that is yet to be read."""
     holder: dict[str, int] = {}
-    number: dict[Step, int] = {}
+    number = numbered(events)
     found: dict[tuple[int, int], Diagnostic] = {}
     for n, event in enumerate(events):
         for need in needs[n]:
-            maker = number.get(need.step)
             current = holder.get(need.variable)
-            if maker is None or current is None or current == maker:
+            if current is None or current == number[need.step]:
                 continue
             site, thief = event.site, events[current].site
-            if site.section == "after" or thief.part == BEFORE:
+            if site.part == AFTER or thief.part == BEFORE:
                 continue
             found.setdefault(
                 (site.span.start, thief.span.start),
@@ -109,10 +147,56 @@ def overwritten(
                     helps=(f"issue {site.label} before {thief.label}",),
                 ),
             )
-        number.setdefault(step_of(event), n)
         for name in writes[n]:
             holder[name] = n
     return list(found.values())
+
+
+def idle_orders(
+    events: Sequence[Event],
+    streams: tuple[str, ...],
+    needs: Sequence[Sequence[Need]],
+) -> Iterator[Diagnostic]:
+    """DFS315: an `after` that data and streams imply wherever the step runs."""
+    said: dict[tuple[int, int], list[int]] = {}
+    for n, event in enumerate(events):
+        if any(need.after for need in needs[n]):
+            place = (event.site.span.start, event.site.span.end)
+            said.setdefault(place, []).append(n)
+    for mine in said.values():
+        # A step that stands for several pieces is one place of the file.
+        rest = [
+            [need for need in wanted if not (need.after and n in mine)]
+            for n, wanted in enumerate(needs)
+        ]
+        run = simulate(events, streams, find_waits(events, streams, rest))
+        if all(run.keeps(needs[n], n) for n in mine):
+            yield _idle(events, mine[-1], run, needs)
+
+
+def _idle(
+    events: Sequence[Event], n: int, run: Run, needs: Sequence[Sequence[Need]]
+) -> Diagnostic:
+    """Which step implies the order: the first that knows of the other one."""
+    site = events[n].site
+    need = next(need for need in needs[n] if need.after)
+    target = run.number[need.step]
+    before = {run.number[o.step] for o in needs[n] if not o.after and o is not need}
+    before |= {m for m in range(n) if events[m].site.stream == site.stream}
+    known = (m for m in sorted(before) if m != target and run.happens_before(target, m))
+    through = next(known, None)
+    if target in before or through is None:
+        why = f"it reads what {need.after} makes"
+        if not any(run.number[o.step] == target and o.variable for o in needs[n]):
+            why = "both run on one stream, or touch the same memory"
+    else:
+        why = f"it follows {events[through].site.label}, which follows {need.after}"
+    return Diagnostic(
+        "DFS315",
+        f"'after {need.after}' has no effect on {site.label}",
+        Label(site.span, f"comes after {need.after} anyway: {why}"),
+        helps=("leave it out: what the data and the streams say need not be written",),
+    )
 
 
 def overlap_claims(run: Run, needs: Sequence[Sequence[Need]]) -> Iterator[Diagnostic]:
@@ -128,7 +212,7 @@ def overlap_claims(run: Run, needs: Sequence[Sequence[Need]]) -> Iterator[Diagno
             (n for n in needs[later] if run.number.get(n.step) == earlier), None
         )
         if direct is not None:
-            yield cannot_overlap(right, left, direct.variable)
+            yield cannot_overlap(right, left, direct)
         else:
             yield _ordered_by_waits(right, left)
 
@@ -139,12 +223,13 @@ def claimed_pairs(events: Sequence[Event]) -> Iterator[tuple[int, int]]:
     for n, event in enumerate(events):
         first = events[window[0]].site if window else None
         site = event.site
-        here = (site.section, site.window)
+        here = (site.segment, site.window)
         # A loop of one window starts over with the site it began with.
-        if first is None or here != (first.section, first.window) or site == first:
+        if first is None or here != (first.segment, first.window) or site is first:
             window = []
         for other in window:
-            if events[other].site.run != site.run:
+            runs = {events[other].site.run, site.run}
+            if len(runs) == 2 and NO_RUN not in runs:
                 yield other, n
         window.append(n)
 

@@ -1,8 +1,8 @@
 """Vector clocks over a timeline, and the fewest waits that keep every dependence.
 
 A clock says, for each stream, how many of its steps are known to have finished. Waits
-stand in the text, so a wait in the loop is the same in every iteration; the set found
-is irredundant: without any one of its waits some dependence of some iteration breaks.
+stand in the text, so a wait in a loop is the same in every pass; the set found is
+irredundant: without any one of its waits some dependence of some iteration breaks.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import NamedTuple
 from dynaflow_dsl.bind.model import BEFORE
 from dynaflow_dsl.plan.dependences import BEFORE_STEP, Need, Step, step_of
 from dynaflow_dsl.plan.timeline import Event, Site
+from dynaflow_dsl.resolve.model import MAIN
 
 Clock = tuple[int, ...]
 
@@ -22,7 +23,7 @@ class Signal(NamedTuple):
     """An event variable: the last recorded run of one piece of a part."""
 
     part: str
-    piece: int
+    piece: int | None
 
 
 START = Signal(BEFORE_STEP.part, BEFORE_STEP.piece)
@@ -35,24 +36,29 @@ class Moment(NamedTuple):
     stream: str
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Clocks of a simulated run.
+Waits = Mapping[Moment, tuple[Signal, ...]]
 
-    `start[n]` is the clock of event n's stream once its waits are over, `end[n]` after
-    the event itself; `of_stream[n]` are all streams' clocks when event n has been
-    issued, `ready[n]` the same between its waits and itself. `time[n]` is event n's own
-    count, `signals` what each event variable stands for at the end.
+
+@dataclass(slots=True)
+class Run:
+    """Clocks of a simulated run, so far as it has come.
+
+    `names[n]` is the event variable of event n. `start[n]` is the clock of event n's
+    stream once its waits are over, `end[n]` after the event itself; `of_stream[n]` are
+    all streams' clocks when event n has been issued, `ready[n]` the same between its
+    waits and itself. `time[n]` is event n's own count, `signals` what each event
+    variable stands for at the end.
     """
 
-    events: tuple[Event, ...]
+    events: Sequence[Event]
     streams: tuple[str, ...]
-    start: list[Clock]
-    end: list[Clock]
-    ready: list[dict[str, Clock]]
-    of_stream: list[dict[str, Clock]]
-    time: list[int]
-    number: dict[Step, int]
+    number: Mapping[Step, int]
+    names: Sequence[Signal]
+    start: list[Clock] = field(default_factory=list)
+    end: list[Clock] = field(default_factory=list)
+    ready: list[dict[str, Clock]] = field(default_factory=list)
+    of_stream: list[dict[str, Clock]] = field(default_factory=list)
+    time: list[int] = field(default_factory=list)
     signals: dict[Signal, Clock] = field(default_factory=dict)
 
     def happens_before(self, earlier: int, later: int) -> bool:
@@ -60,18 +66,52 @@ class Run:
         stream = self.streams.index(self.events[earlier].site.stream)
         return self.start[later][stream] >= self.time[earlier]
 
+    def keeps(self, wanted: Sequence[Need], n: int) -> bool:
+        """Whether everything that event n needs has surely finished."""
+        return all(self.happens_before(self.number[need.step], n) for need in wanted)
 
-Waits = Mapping[Moment, tuple[Signal, ...]]
+    def cut(self, count: int) -> Run:
+        """The same run when only so many events were issued."""
+        return Run(
+            self.events,
+            self.streams,
+            self.number,
+            self.names,
+            self.start[:count],
+            self.end[:count],
+            self.ready[:count],
+            self.of_stream[:count],
+            self.time[:count],
+            dict(zip(self.names[:count], self.end, strict=False)),
+        )
+
+
+def signal_of(event: Event) -> Signal:
+    """The event variable that stands for an event."""
+    return Signal(event.site.part, event.site.piece)
+
+
+def numbered(events: Sequence[Event]) -> dict[Step, int]:
+    """The first event of each step."""
+    number: dict[Step, int] = {}
+    for n, event in enumerate(events):
+        number.setdefault(step_of(event), n)
+    return number
+
+
+def begin(events: Sequence[Event], streams: tuple[str, ...]) -> Run:
+    """A run that has issued nothing yet."""
+    return Run(events, streams, numbered(events), list(map(signal_of, events)))
 
 
 def simulate(events: Sequence[Event], streams: tuple[str, ...], waits: Waits) -> Run:
     """Run the events in order with these waits."""
-    run = Run(tuple(events), streams, [], [], [], [], [], {})
-    _extend(run, len(events), waits)
+    run = begin(events, streams)
+    extend(run, len(events), waits)
     return run
 
 
-def _extend(run: Run, count: int, waits: Waits) -> None:
+def extend(run: Run, count: int, waits: Waits) -> None:
     """Go on with a run until `count` of its events are issued."""
     issued = len(run.time)
     clock = (
@@ -97,8 +137,7 @@ def _extend(run: Run, count: int, waits: Waits) -> None:
         clock[stream] = (*clock[stream][:k], now, *clock[stream][k + 1 :])
         run.end.append(clock[stream])
         run.time.append(now)
-        run.signals[Signal(event.site.part, event.site.piece)] = clock[stream]
-        run.number.setdefault(step_of(event), n)
+        run.signals[run.names[n]] = clock[stream]
         if event.site.part == BEFORE:
             for name in run.streams:
                 wait(name, waits.get(Moment(None, name), ()))
@@ -114,16 +153,16 @@ def find_waits(
 ) -> Waits:
     """An irredundant set of waits under which every need of every event is kept.
 
-    Every needed step must have been issued earlier. `events` is a run over enough
-    iterations for the loop to repeat itself; `prove` checks the whole length.
+    Every needed step must have been issued earlier.
     """
     waits = _fork(events, streams)
-    number: dict[Step, int] = {}
-    everything = tuple(events)
-    run = Run(everything, streams, [], [], [], [], [], {})
-    for n, event in enumerate(everything):
-        number.setdefault(step_of(event), n)
-        _extend(run, n + 1, waits)
+    first: dict[Site, int] = {}
+    for n, event in enumerate(events):
+        first.setdefault(event.site, n)
+    run = begin(events, streams)
+    number = run.number
+    for n, event in enumerate(events):
+        extend(run, n + 1, waits)
         missing = [
             need.step
             for need in needs[n]
@@ -134,50 +173,59 @@ def find_waits(
         missing.sort(key=lambda step: number[step], reverse=True)
         moment = Moment(event.site, event.site.stream)
         known = run.start[n]
-        # A wait in the loop holds for the passes before, too: what follows starts over.
-        started = run
-        run = Run(everything, streams, [], [], [], [], [], {})
         for step in dict.fromkeys(missing):
             position = number[step]
             stream = streams.index(events[position].site.stream)
-            if known[stream] < started.time[position]:
-                known = _join(known, started.end[position])
+            if known[stream] < run.time[position]:
+                known = _join(known, run.end[position])
                 signal = Signal(step.part, step.piece)
-                waits = {**waits, moment: (*waits.get(moment, ()), signal)}
-    return _without_redundant(events, streams, needs, waits)
+                waits[moment] = (*waits.get(moment, ()), signal)
+        # A wait in a loop holds for the passes before, too: go on from the first one.
+        run = run.cut(first[event.site])
+        extend(run, n + 1, waits)
+    return _without_redundant(run, needs, waits, first)
 
 
-def _fork(events: Sequence[Event], streams: tuple[str, ...]) -> Waits:
-    """Streams that begin inside the loop are forked before it, not once per pass."""
+def _fork(
+    events: Sequence[Event], streams: tuple[str, ...]
+) -> dict[Moment, tuple[Signal, ...]]:
+    """Streams that begin inside a loop are forked before it, not once per pass."""
     first: dict[str, Site] = {}
     for event in events:
         first.setdefault(event.site.stream, event.site)
     return {
         Moment(None, name): (START,)
         for name in streams
-        if name != "main" and name in first and first[name].section == "loop"
+        if name != MAIN and name in first and first[name].in_loop
     }
 
 
 def _without_redundant(
-    events: Sequence[Event],
-    streams: tuple[str, ...],
+    run: Run,
     needs: Sequence[Sequence[Need]],
-    waits: Waits,
+    waits: dict[Moment, tuple[Signal, ...]],
+    first: Mapping[Site, int],
 ) -> Waits:
+    """Leave out one wait after the other where every need is kept without it."""
     for moment in list(waits):
         for signal in waits[moment]:
             rest = tuple(s for s in waits[moment] if s != signal)
             fewer = {**waits, moment: rest}
-            if keeps(simulate(events, streams, fewer), needs):
-                waits = fewer
+            # Until its first place is reached, nothing is another way.
+            start = first[moment.site] if moment.site is not None else 0
+            tried = _kept(run, needs, fewer, start)
+            if tried is not None:
+                run, waits = tried, fewer
     return {moment: signals for moment, signals in waits.items() if signals}
 
 
-def keeps(run: Run, needs: Sequence[Sequence[Need]]) -> bool:
-    """Whether every need of every event is kept in a run."""
-    return all(
-        run.happens_before(run.number[need.step], n)
-        for n, wanted in enumerate(needs)
-        for need in wanted
-    )
+def _kept(
+    run: Run, needs: Sequence[Sequence[Need]], waits: Waits, start: int
+) -> Run | None:
+    """The run with other waits from event `start` on; None once a need is not kept."""
+    tried = run.cut(start)
+    for n in range(start, len(run.events)):
+        extend(tried, n + 1, waits)
+        if not tried.keeps(needs[n], n):
+            return None
+    return tried

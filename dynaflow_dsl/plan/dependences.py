@@ -1,55 +1,49 @@
-"""What every issued step must follow: by data, by effects, and by the fork."""
+"""What every issued step must follow: by data, by effects, as the schedule says, and by
+the fork."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dynaflow_dsl.bind.model import (
-    AFTER,
-    BEFORE,
-    Binding,
-    BoundPart,
-    Carried,
-    Instance,
-    Produced,
-    Role,
-)
-from dynaflow_dsl.plan.model import Choice, InputOperand, Layer, Variable
-from dynaflow_dsl.plan.operands import VariableTable, after_operand, operand
+from dynaflow_dsl.bind.model import AFTER, BEFORE, GAP, Instance, Place
+from dynaflow_dsl.plan.model import Choice, InputOperand, Layer, Operand
+from dynaflow_dsl.plan.operands import operands, whole_operand
 from dynaflow_dsl.plan.timeline import Event
+from dynaflow_dsl.plan.variables import VariableTable, bound
 
 
 class Step(NamedTuple):
-    """One piece of one part in one iteration. Every step follows that of `before`."""
+    """One piece of one part in one iteration, or of the gap of that number.
+
+    `piece` is None for a step that takes all pieces, and before and after the parts.
+    Every step follows that of `before`.
+    """
 
     part: str
     iteration: int
-    piece: int
+    piece: int | None
 
 
-BEFORE_STEP = Step(BEFORE, 0, 0)
+BEFORE_STEP = Step(BEFORE, 0, None)
+AFTER_STEP = Step(AFTER, 0, None)
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A step that must have finished, and the variable that it left behind."""
+    """A step that must have finished, and the variable that it left behind.
+
+    `after` is what the schedule says where it alone wants this order.
+    """
 
     step: Step
     variable: str
+    after: str = ""
 
 
-def roles_of(part: str, binding: Binding) -> tuple[Role, ...]:
-    """Roles of the inputs of a part, of `before`, or of `after`."""
-    return bound(part, binding).roles
-
-
-def bound(name: str, binding: Binding) -> BoundPart:
-    """The bound part of this name, `before` and `after` included."""
-    candidates = (binding.before, *binding.parts, binding.after)
-    return next(p for p in candidates if p is not None and p.name == name)
+Effects = Mapping[Step, Sequence[Step]]
 
 
 def step_of(event: Event) -> Step:
@@ -57,90 +51,107 @@ def step_of(event: Event) -> Step:
     return Step(event.site.part, event.iteration, event.site.piece)
 
 
-def needs(
-    event: Event,
-    iterations: int,
-    table: VariableTable,
-    effects: Mapping[Step, list[Step]],
-) -> list[Need]:
+def needs(event: Event, table: VariableTable, effects: Effects) -> list[Need]:
     """Everything that must have finished before an event, data first."""
     site, binding = event.site, table.binding
     if site.part == BEFORE:
         return []
     if site.merge:
-        return [
-            Need(Step(part, iterations - 1, j), table.output(part, k, j))
-            for part, k in table.merged
-            for j in range(table.pieces)
-        ]
+        found = [n for value in table.merged for n in _makers(value, None, table)]
+        return [*found, Need(BEFORE_STEP, "")]
+    found = []
     if site.part == AFTER:
-        found = _needs_of_after(iterations, table)
+        if binding.after is not None:
+            for value in binding.after.instances[0].inputs:
+                read = whole_operand(value, table)
+                if value in table.makers and value not in table.merged:
+                    found += _makers(value, None, table)
+                else:
+                    # Joined pieces were made on main just before, like `before`.
+                    found.append(Need(BEFORE_STEP, _variable(read, 0)))
     else:
-        found = [_need(role, event, table) for role in roles_of(site.part, binding)]
+        found += _data(event, table)
     found += [Need(step, "") for step in effects.get(step_of(event), ())]
+    found += _as_said(event, table)
     return [*found, Need(BEFORE_STEP, "")]
 
 
-def _need(role: Role, event: Event, table: VariableTable) -> Need:
-    piece, i = event.site.piece, event.iteration
-    read = operand(role, Layer(i), piece, table)
+def _data(event: Event, table: VariableTable) -> Iterator[Need]:
+    site, i = event.site, event.iteration
+    instance = bound(site.part, table.binding).instances[i]
+    read = operands(site.part, i, Layer(i), site.piece, table)
+    for value, operand in zip(instance.inputs, read, strict=True):
+        if value in table.makers:
+            yield from _makers(value, site.piece, table)
+        else:
+            yield Need(BEFORE_STEP, _variable(operand, i))
+
+
+def _makers(value: str, piece: int | None, table: VariableTable) -> list[Need]:
+    """The steps that make what a step of this piece reads, and their variables."""
+    maker = table.makers[value]
+    if table.is_joined(maker.part):
+        step = Step(maker.part, maker.iteration, None)
+        return [Need(step, table.base(maker.key))]
+    pieces = range(table.pieces) if piece is None else (piece,)
+    if piece is None and value not in table.binding.axes:
+        # Not cut: the first piece has it all.
+        pieces = range(1)
+    return [
+        Need(Step(maker.part, maker.iteration, j), table.output(maker.key, j))
+        for j in pieces
+    ]
+
+
+def _variable(read: Operand, i: int) -> str:
     match read:
-        case Variable(name):
-            variable = name
         case InputOperand():
-            variable = ""
+            return ""
         case Choice(options, chosen, _):
-            option = options[chosen[i]]
-            variable = option.name if isinstance(option, Variable) else ""
-    match role:
-        case Produced(part, _):
-            return Need(Step(part, i, piece), variable)
-        case Carried(part, _, _) if i > 0:
-            return Need(Step(part, i - 1, piece), variable)
+            return _variable(options[chosen[i]], i)
         case _:
-            return Need(BEFORE_STEP, variable)
+            return read.name
 
 
-def _needs_of_after(iterations: int, table: VariableTable) -> list[Need]:
-    found = []
-    if table.binding.after is not None:
-        for role in table.binding.after.roles:
-            read = after_operand(role, table)
-            assert not isinstance(read, Choice)
-            if isinstance(role, Produced) and table.pieces == 1:
-                found.append(Need(Step(role.part, iterations - 1, 0), read.name))
-            else:
-                # Joined pieces were made on main just before, like results of `before`.
-                found.append(Need(BEFORE_STEP, read.name))
-    return found
+def _as_said(event: Event, table: VariableTable) -> Iterator[Need]:
+    """What the step comes `after`; nothing where there is no such iteration."""
+    site = event.site
+    p = event.iteration + site.previous
+    for said in site.after:
+        iteration = p - said.previous
+        if 0 <= iteration < len(bound(said.part, table.binding).instances):
+            yield Need(Step(said.part, iteration, said.piece), "", said.label)
 
 
-def effect_order(
-    binding: Binding, pieces: int, iterations: int
-) -> dict[Step, list[Step]]:
+def effect_order(table: VariableTable) -> dict[Step, list[Step]]:
     """Steps that touch the same input's memory, where at least one of them writes.
 
-    Pieces of a split tensor are different memory; everything else is one. Iterations
-    past the last stand for the last, so that a shortened run keeps its end.
+    Pieces of a split tensor are different memory; everything else is one.
     """
+    binding, pieces = table.binding, table.pieces
     accessed: dict[tuple[str, int], list[tuple[Step, bool]]] = defaultdict(list)
 
-    def access(instance: Instance, step: Step, *, whole: bool) -> None:
+    def access(instance: Instance, step: Step) -> None:
         for name, writes in instance.touched:
-            apart = pieces > 1 and name in binding.axes and not whole
-            for place in (step.piece,) if apart else range(pieces):
+            apart = pieces > 1 and name in binding.axes and step.piece is not None
+            for place in (step.piece or 0,) if apart else range(pieces):
                 accessed[(name, place)].append((step, writes))
 
     if binding.before is not None:
-        access(binding.before.instances[0], BEFORE_STEP, whole=True)
-    for i in range(iterations):
-        index = i if i < iterations - 1 else len(binding.iterations) - 1
-        for part in binding.parts:
-            for piece in range(pieces):
-                step = Step(part.name, i, piece)
-                access(part.instances[index], step, whole=False)
+        access(binding.before.instances[0], BEFORE_STEP)
+    for s, section in enumerate(binding.sections):
+        for i in range(len(section.iterations)):
+            n = table.gap_at.get(Place(s, i))
+            if n is not None:
+                for piece in range(pieces):
+                    gap = bound(GAP, binding).instances[n]
+                    access(gap, Step(GAP, n, piece))
+            for part in section.parts:
+                joined = table.is_joined(part.name)
+                for j in (None,) if joined else range(pieces):
+                    access(part.instances[i], Step(part.name, i, j))
     if binding.after is not None:
-        access(binding.after.instances[0], Step(AFTER, 0, 0), whole=True)
+        access(binding.after.instances[0], AFTER_STEP)
     order: dict[Step, list[Step]] = defaultdict(list)
     for accesses in accessed.values():
         if any(writes for _, writes in accesses):
@@ -155,7 +166,8 @@ def _order_accesses(
     reads: list[Step] = []
     for step, writes in accesses:
         earlier = ([last_write] if last_write else []) + (reads if writes else [])
-        order[step] += [e for e in earlier if e != step and e not in order[step]]
+        known = order[step]
+        order[step] += [e for e in earlier if e != step and e not in known]
         if writes:
             last_write, reads = step, []
         else:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from dynaflow_dsl.bind.model import AFTER
 from dynaflow_dsl.plan.clocks import Run
 from dynaflow_dsl.plan.timeline import Event, Site
 
@@ -48,12 +49,12 @@ class Frees:
 class Uses:
     """Per event: variables bound to new storage, and storages read, by name.
 
-    `bound_before_loop` are names that have a value when the loop starts.
+    `views` are names that hold slices of other storages until they are given away.
     """
 
     writes: tuple[tuple[str, ...], ...]
     reads: tuple[tuple[str, ...], ...]
-    bound_before_loop: frozenset[str]
+    views: frozenset[str]
 
 
 def tensors(uses: Uses) -> list[Tensor]:
@@ -84,25 +85,42 @@ def place_frees(run: Run, uses: Uses, outer: frozenset[str]) -> Frees:
     Names in `outer` are read by every layer and live to the end of the step.
     """
     frees = Frees()
-    sites = list(dict.fromkeys(e.site for e in run.events if e.site.section == "loop"))
-    passes = _passes(run.events, sites)
     settled: set[Tensor] = set()
-    made_by: dict[tuple[Site, str], list[Tensor]] = defaultdict(list)
     everything = tensors(uses)
+    made_by: dict[tuple[Site, str], list[Tensor]] = defaultdict(list)
+    ended_by: dict[tuple[str, int], Tensor] = {}
     for tensor in everything:
         made_by[(run.events[tensor.made].site, tensor.variable)].append(tensor)
+        if tensor.ends is not None:
+            ended_by[(tensor.variable, tensor.ends)] = tensor
+    loops = {
+        sites[0].segment: Body(sites, passes) for sites, passes in _loops(run.events)
+    }
     for (site, name), group in made_by.items():
-        if site.section == "loop":
-            entering = [
-                t for t in everything if t.variable == name and t.ends == group[0].made
-            ]
-            settled |= _place_in_loop(
-                site, name, [*entering, *group], run, uses, passes, sites, frees
-            )
+        if site.in_loop:
+            body = loops[site.segment]
+            # The name goes to another tensor where another site of the loop, or the
+            # same one in the next pass, makes it anew.
+            ender = run.events[_event(group[0].ends)].site
+            before = ended_by.get((name, body.passes[0][ender]))
+            comes_in = before is not None and before not in group
+            # One that an earlier loop has dropped does not come in.
+            entering = [before] if before and comes_in and before not in settled else []
+            bound = bool(entering) or (before is None and name in uses.views)
+            chain = Chain(site, ender, entering, group, bound)
+            settled |= _place_in_loop(chain, run, body, frees)
     for tensor in everything:
         if tensor not in settled and tensor.variable not in outer:
             _place_outside(tensor, run, frees)
     return frees
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The sites of a loop, and for each pass the event of each site."""
+
+    sites: list[Site]
+    passes: list[dict[Site, int]]
 
 
 def safe(tensor: Tensor, run: Run, n: int, when: str) -> bool:
@@ -120,47 +138,71 @@ def safe(tensor: Tensor, run: Run, n: int, when: str) -> bool:
     return True
 
 
-def _passes(events: Sequence[Event], sites: list[Site]) -> list[dict[Site, int]]:
-    """For each pass of the loop, the event of each of its sites."""
+def _loops(
+    events: Sequence[Event],
+) -> Iterator[tuple[list[Site], list[dict[Site, int]]]]:
+    """The sites of each loop, and for each of its passes their events."""
     passes: list[dict[Site, int]] = []
     for n, event in enumerate(events):
-        if event.site.section == "loop":
-            if event.site == sites[0]:
-                passes.append({})
-            passes[-1][event.site] = n
-    return passes
+        site = event.site
+        if not site.in_loop:
+            continue
+        first = next(iter(passes[0])) if passes else None
+        if first is not None and first.segment != site.segment:
+            yield list(passes[0]), passes
+            passes, first = [], None
+        if first is None or site is first:
+            passes.append({})
+        passes[-1][site] = n
+    if passes:
+        yield list(passes[0]), passes
 
 
-def _place_in_loop(
-    site: Site,
-    name: str,
-    chain: list[Tensor],
-    run: Run,
-    uses: Uses,
-    passes: list[dict[Site, int]],
-    sites: list[Site],
-    frees: Frees,
-) -> set[Tensor]:
-    """One place in the loop's body that is safe in every pass; what it takes care of.
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The tensors that bear a name one after another, made by one site of a loop.
 
-    `chain` are the tensors that bear the name one after another: the one that enters
-    the loop, if any, then one per pass.
+    `ender` is the site that gives the name away, `entering` the tensor that has it when
+    the loop starts, if any. `bound` tells whether the name has a value then.
     """
-    entering = [t for t in chain if run.events[t.made].site != site]
-    made_in_loop = [t for t in chain if run.events[t.made].site == site]
-    for place, wrapped in _candidates(sites.index(site), sites):
-        if wrapped and name not in uses.bound_before_loop:
+
+    site: Site
+    ender: Site
+    entering: list[Tensor]
+    made: list[Tensor]
+    bound: bool
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All of them."""
+        return [*self.entering, *self.made]
+
+
+def _place_in_loop(chain: Chain, run: Run, body: Body, frees: Frees) -> set[Tensor]:
+    """One place in the loop that is safe in every pass; what it takes care of."""
+    name = chain.made[0].variable
+    for place, wrapped in _candidates(body.sites.index(chain.site), body.sites):
+        if wrapped and not chain.bound:
             # In the first pass there would be nothing to drop.
             continue
-        pairs = list(zip(made_in_loop, passes[wrapped:], strict=False))
+        pairs = list(zip(chain.made, body.passes[wrapped:], strict=False))
         if wrapped:
-            pairs += [(tensor, passes[0]) for tensor in entering]
+            pairs += [(tensor, body.passes[0]) for tensor in chain.entering]
         if pairs and all(
-            safe(tensor, run, at[place.site], place.when) for tensor, at in pairs
+            _has_its_name(tensor, at[place.site], place.when)
+            and safe(tensor, run, at[place.site], place.when)
+            for tensor, at in pairs
         ):
             frees.at[place].append(name)
             return {tensor for tensor, _ in pairs}
-    return _rebound(chain, site, run, frees)
+    return _rebound(chain, run, frees)
+
+
+def _has_its_name(tensor: Tensor, n: int, when: str) -> bool:
+    """Whether no other tensor has taken the name by then."""
+    return (
+        tensor.ends is None or n < tensor.ends or (n == tensor.ends and when == "ready")
+    )
 
 
 def _candidates(start: int, sites: list[Site]) -> Iterator[tuple[Place, int]]:
@@ -176,16 +218,20 @@ def _candidates(start: int, sites: list[Site]) -> Iterator[tuple[Place, int]]:
     yield Place(sites[start], "ready"), 1
 
 
-def _rebound(chain: list[Tensor], site: Site, run: Run, frees: Frees) -> set[Tensor]:
+def _rebound(chain: Chain, run: Run, frees: Frees) -> set[Tensor]:
     """The name's next tensor ends each one: safe as it is, or held until the join."""
     replaced = [
-        t for t in chain if t.ends is not None and run.events[t.ends].site == site
+        t
+        for t in chain.tensors
+        if t.ends is not None and run.events[t.ends].site is chain.ender
     ]
     unsafe = [t for t in replaced if not safe(t, run, _event(t.ends), "done")]
     for made_at in dict.fromkeys(run.events[t.made].site for t in unsafe):
-        frees.held[Place(made_at, "done")].append(chain[0].variable)
+        frees.held[Place(made_at, "done")].append(chain.made[0].variable)
     held = {run.events[t.made].site for t in unsafe}
-    return {t for t in chain if t in replaced or run.events[t.made].site in held}
+    return {
+        t for t in chain.tensors if t in replaced or run.events[t.made].site in held
+    }
 
 
 def _event(number: int | None) -> int:
@@ -198,7 +244,7 @@ def _place_outside(tensor: Tensor, run: Run, frees: Frees) -> None:
     stop = len(run.events) - 1 if tensor.ends is None else tensor.ends
     for n in range(max((tensor.made, *tensor.readers)), stop + 1):
         site = run.events[n].site
-        if site.section == "loop" or (site.section == "after" and not site.merge):
+        if site.in_loop or (site.part == AFTER and not site.merge):
             continue
         if n < stop and safe(tensor, run, n, "done"):
             frees.at[Place(site, "done")].append(tensor.variable)

@@ -11,12 +11,16 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from dynaflow_dsl.bind.model import Binding
+from dynaflow_dsl.resolve.model import MAIN
 from dynaflow_dsl.source import Span
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Which iteration: `i + offset` inside the loop, the number `offset` outside it."""
+    """Which iteration: `i + offset` inside a loop, the number `offset` outside it.
+
+    For a gap it is the number of the gap.
+    """
 
     offset: int
     in_loop: bool = False
@@ -28,7 +32,9 @@ class Layer:
     def __str__(self) -> str:
         if not self.in_loop:
             return str(self.offset)
-        return "i" if self.offset == 0 else f"i - {-self.offset}"
+        if self.offset == 0:
+            return "i"
+        return f"i {'-' if self.offset < 0 else '+'} {abs(self.offset)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +59,32 @@ class InputOperand:
 
 
 @dataclass(frozen=True, slots=True)
+class PieceOf:
+    """The rows of one piece of a variable that holds all pieces: `name[piece]`."""
+
+    name: str
+    piece: int
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
     """One of several operands, by iteration: `options[table[layer]]`."""
 
-    options: tuple[Variable | InputOperand, ...]
+    options: tuple[Variable | InputOperand | PieceOf, ...]
     table: tuple[int, ...]
     layer: Layer
 
 
-Operand: TypeAlias = Variable | InputOperand | Choice
+Operand: TypeAlias = Variable | InputOperand | PieceOf | Choice
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """`results = self.<part>(layer, *operands)` on a stream.
 
-    `piece` is None when the call takes whole tensors. `label` is the step in the words
-    of the schedule (`prev.mlp[1]`), `span` its place.
+    `piece` is None when the call takes whole tensors: without a split, before and after
+    the parts, and where a part runs once over all pieces. `label` is the step in the
+    words of the schedule (`prev.mlp[1]`), `span` its place.
     """
 
     part: str
@@ -97,12 +112,16 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """`stream.wait(event)`. `reads` are the variables that make it necessary."""
+    """`stream.wait(event)`. `reads` are the variables that make it necessary.
+
+    `after` is what the schedule says that the step comes after, where it does.
+    """
 
     stream: str
     event: str
     label: str
     reads: tuple[str, ...]
+    after: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +134,12 @@ class Slices:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """`target = torch.cat([...], axis)` on main; of one piece, a copy."""
+    """`target = torch.cat([...], axis)` on a stream; of one piece, a copy."""
 
     target: str
     pieces: tuple[str, ...]
     axis: int
+    stream: str = MAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,17 +183,45 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
-    """Iteration 0 and what precedes it, the loop over the others, and the rest.
+class Straight:
+    """Blocks that run once: what surrounds the parts, or one pass over a timeline.
 
-    `loop` runs for i = `start` .. iterations - 1; it is empty if there are none.
-    `start` is 0 when iteration 0 is like the others.
+    `section` and `iteration` say which pass; `iteration` is the last one for the
+    `prev` steps that are left after it.
     """
 
-    first: tuple[Block, ...]
-    loop: tuple[Block, ...]
-    last: tuple[Block, ...]
+    blocks: tuple[Block, ...]
+    section: int | None = None
+    iteration: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Blocks that run for i = `start` .. `stop` - 1, iterations of one section."""
+
+    blocks: tuple[Block, ...]
+    section: int
     start: int
+    stop: int
+
+
+Segment: TypeAlias = Straight | Loop
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Segments in the order of the text.
+
+    The first one is what runs before the parts, the last one what runs after them. In
+    between, iterations of equal text are loops: nothing in a loop asks which one it is.
+    """
+
+    segments: tuple[Segment, ...]
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """All blocks in the order of the text."""
+        return tuple(block for segment in self.segments for block in segment.blocks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,9 @@ BUILTINS = frozenset(
 # Events that belong to no part.
 BEFORE_DONE, START = "before_done", "start"
 
+# Ends the event of a part that runs once over all pieces: no part with pieces has it.
+ALL_DONE = "_all_done"
+
 
 @cache
 def assigned_name(code: str) -> str | None:
@@ -112,10 +115,11 @@ def spell(binding: Binding, streams: Sequence[str]) -> Words:
     # Of the split step and of the sequential one, whose parts have a piece each.
     events = {
         f"{piece_name(part.name, k, count)}_done"
-        for part in binding.parts
+        for part in binding.inner
         for count in (1, pieces)
         for k in range(count)
     }
+    events |= {f"{part}{ALL_DONE}" for part in binding.joined}
     taken = {*events, BEFORE_DONE, START, *RESERVED, *BUILTINS}
 
     def spelled(name: str) -> str:

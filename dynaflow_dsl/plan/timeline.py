@@ -1,28 +1,42 @@
-"""The order in which steps are issued, as text positions and as a run over layers."""
+"""The order in which steps are issued, as places of the text and as a run over it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
-from dynaflow_dsl.bind.model import AFTER, BEFORE
+from dynaflow_dsl.bind.model import AFTER, BEFORE, GAP
+from dynaflow_dsl.plan.model import Layer
+from dynaflow_dsl.resolve.model import MAIN
 from dynaflow_dsl.source import Span
 
-Section = Literal["before", "first", "loop", "last", "after"]
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A step that another one comes after, as the schedule says; `piece` as in
+    `PlannedStep`."""
+
+    part: str
+    piece: int | None
+    previous: bool
+    label: str
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedStep:
-    """A step of one window; `run` tells concurrent runs of a window apart."""
+    """A step of one window; `run` tells concurrent runs of a window apart.
+
+    `piece` is None for a part that runs once over all pieces.
+    """
 
     part: str
-    piece: int
+    piece: int | None
     previous: bool
     stream: str
     run: int
     label: str
     span: Span
+    after: tuple[Reference, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,97 +47,142 @@ class PlannedWindow:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+# The run of what stands in a window without being one of its steps.
+NO_RUN = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Site:
     """A place in the text of the step where something is issued on a stream.
 
-    `merge` is the joining of pieces before `after`; its part is `after` too.
+    `segment` is its stretch, `layer` the iteration that it runs there, or the gap.
+    `merge` is the joining of pieces before `after`; its part is `after` too. Two sites
+    are the same only if they are one object.
     """
 
-    section: Section
+    segment: int
     window: int
     part: str
-    piece: int
+    piece: int | None
     previous: bool
+    layer: Layer
     stream: str
     run: int
     label: str
     span: Span
     merge: bool = False
+    after: tuple[Reference, ...] = ()
+
+    @property
+    def in_loop(self) -> bool:
+        """Whether it is passed more than once."""
+        return self.layer.in_loop
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A site at one iteration: what is issued when the program runs."""
+    """A site at one iteration (for a gap, its number): what is issued at run time."""
 
     site: Site
     iteration: int
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
-    """All sites in text order, and how the loop runs.
+class Stretch:
+    """Passes `start` to `stop` - 1 over the timeline of a section, of equal text.
 
-    The loop runs iterations `start` to the last one; it starts at 1 only when iteration
-    0 differs (it has no steps of an iteration before), else at 0.
+    One pass is straight, more are a loop. The pass after the last iteration holds the
+    `prev` steps that are left.
     """
 
+    section: int
+    start: int
+    stop: int
+    sites: tuple[Site, ...]
+
+    @property
+    def loop(self) -> bool:
+        """Whether the text stands once for several passes."""
+        return self.stop - self.start > 1
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """All sites in the order of the text."""
+
     before: Site
-    first: tuple[Site, ...]
-    loop: tuple[Site, ...]
-    last: tuple[Site, ...]
+    stretches: tuple[Stretch, ...]
     merge: Site | None
     after: Site
-    start: int
 
-    def run(self, iterations: int) -> list[Event]:
-        """Everything that is issued, in order, for a model of so many iterations."""
+    def run(self) -> list[Event]:
+        """Everything that is issued, in order."""
         events = [Event(self.before, 0)]
-        events += [Event(site, 0) for site in self.first]
-        for i in range(self.start, iterations):
-            events += [Event(s, i - 1 if s.previous else i) for s in self.loop]
-        events += [Event(site, iterations - 1) for site in self.last]
+        for stretch in self.stretches:
+            for i in range(stretch.start, stretch.stop):
+                events += [Event(site, site.layer.at(i)) for site in stretch.sites]
         if self.merge is not None:
             events.append(Event(self.merge, 0))
         events.append(Event(self.after, 0))
         return events
 
 
-def lay_out(
-    windows: Sequence[PlannedWindow], iterations: int, span: Span, *, merges: bool
-) -> Timeline:
-    """Write the windows out into iteration 0, the loop, and what is left."""
+@dataclass(frozen=True, slots=True)
+class Item:
+    """What one pass issues at a place; `iteration` is a number, as for events."""
 
-    def sites(section: Section, wanted: Sequence[bool]) -> tuple[Site, ...]:
-        return tuple(
-            Site(
-                section,
-                number,
-                step.part,
-                step.piece,
-                step.previous,
-                step.stream,
-                step.run,
-                # After the loop the text names the layer, which `prev.` was to tell.
-                step.label if section != "last" else step.label.removeprefix("prev."),
-                step.span,
-            )
-            for number, window in enumerate(windows)
-            for step in window.steps
-            if step.previous in wanted
+    window: int
+    step: PlannedStep
+    iteration: int
+
+    @property
+    def is_gap(self) -> bool:
+        """Whether it lies between iterations."""
+        return self.step.part == GAP
+
+
+def on_main(segment: int, part: str, span: Span, *, merge: bool = False) -> Site:
+    """A site of `before` or `after`."""
+    return Site(
+        segment, 0, part, None, False, Layer(0), MAIN, NO_RUN, part, span, merge
+    )
+
+
+def surround(stretches: tuple[Stretch, ...], span: Span, *, merges: bool) -> Timeline:
+    """A timeline with what runs before and after the parts."""
+    last = len(stretches) + 1
+    return Timeline(
+        before=on_main(0, BEFORE, span),
+        stretches=stretches,
+        merge=on_main(last, AFTER, span, merge=True) if merges else None,
+        after=on_main(last, AFTER, span),
+    )
+
+
+def sites(
+    items: tuple[Item, ...], segment: int, start: int, *, loop: bool, left: bool
+) -> Iterator[Site]:
+    """The sites of one pass; `left` are the `prev` steps after the last iteration."""
+    for item in items:
+        step = item.step
+        offset = item.iteration - start if loop else item.iteration
+        # After the last iteration the text names it, which `prev.` was to tell.
+        label = step.label.removeprefix("prev.") if left else step.label
+        yield Site(
+            segment,
+            item.window,
+            step.part,
+            step.piece,
+            step.previous,
+            Layer(offset, loop),
+            step.stream,
+            step.run,
+            label,
+            step.span,
+            after=step.after,
         )
 
-    def on_main(section: Section, part: str, *, merge: bool = False) -> Site:
-        return Site(section, 0, part, 0, False, "main", 0, part, span, merge)
 
-    staggered = any(step.previous for window in windows for step in window.steps)
-    start = 1 if staggered else 0
-    return Timeline(
-        before=on_main("before", BEFORE),
-        first=sites("first", (False,)) if staggered else (),
-        loop=sites("loop", (False, True)) if iterations > start else (),
-        last=sites("last", (True,)) if staggered else (),
-        merge=on_main("after", AFTER, merge=True) if merges else None,
-        after=on_main("after", AFTER),
-        start=start,
-    )
+def without_after(step: PlannedStep) -> PlannedStep:
+    """The same step where only data gives an order."""
+    return replace(step, after=())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from dynaflow_dsl.bind.model import AFTER, BEFORE, Binding, BoundPart
+from dynaflow_dsl.bind.model import Binding, BoundPart
 from dynaflow_dsl.plan.model import (
     Call,
     Choice,
@@ -12,8 +12,10 @@ from dynaflow_dsl.plan.model import (
     Hold,
     InputOperand,
     Join,
+    Loop,
     Merge,
     Operand,
+    PieceOf,
     Program,
     Record,
     Return,
@@ -37,27 +39,30 @@ class Execution:
         self.machine = Machine(streams)
         self.calls: Counter[Step] = Counter()
         self.returned = False
-        candidates = (binding.before, *binding.parts, binding.after)
-        self.parts = {part.name: part for part in candidates if part is not None}
-        self.made_by_parts = frozenset(
+        self.parts = {part.name: part for part in binding.everything}
+        # Values of which each piece is made by a step of its own.
+        self.made_in_pieces = frozenset(
             value
-            for part in binding.parts
+            for part in binding.inner
+            if part.name not in binding.joined
             for instance in part.instances
             for value in instance.outputs
         )
+        self.span = binding.schedule.sections[-1].timeline_span
 
     def run(self, program: Program) -> Machine:
-        """All blocks, the loop as often as it runs."""
-        for block in program.first:
-            self._statements(block.statements, 0, block.span)
-        for i in range(program.start, len(self.binding.iterations)):
-            for block in program.loop:
-                self._statements(block.statements, i, block.span)
-        for block in program.last:
-            self._statements(block.statements, 0, block.span)
+        """All segments, loops as often as they run."""
+        for segment in program.segments:
+            passes = (
+                range(segment.start, segment.stop)
+                if isinstance(segment, Loop)
+                else (0,)
+            )
+            for i in passes:
+                for block in segment.blocks:
+                    self._statements(block.statements, i, block.span)
         if not self.returned:
-            each = self.binding.schedule.each
-            self.machine.fault("value", "nothing is returned", each.timeline_span)
+            self.machine.fault("value", "nothing is returned", self.span)
         self.machine.finish()
         return self.machine
 
@@ -80,8 +85,8 @@ class Execution:
                 machine.wait(stream, event, span)
             case Slices(targets, base):
                 self._slices(targets, base, i, span)
-            case Merge(target, pieces, axis):
-                self._merge(target, pieces, axis, span)
+            case Merge():
+                self._merge(statement, span)
             case Free(variables):
                 for variable in variables:
                     machine.drop(variable, span)
@@ -132,9 +137,11 @@ class Execution:
         self, value: str, call: Call, part: BoundPart
     ) -> tuple[str, int | None]:
         """Per piece inside the iterations, but what is the same for all pieces."""
-        if call.piece is None or part.name in (BEFORE, AFTER):
-            return value, None
-        cut = value in self.binding.axes or value in self.made_by_parts
+        if call.piece is None:
+            # What is not cut is in the first piece as in any other.
+            uncut = value in self.made_in_pieces and value not in self.binding.axes
+            return value, 0 if uncut and self.pieces > 1 else None
+        cut = value in self.binding.axes or value in self.made_in_pieces
         return value, call.piece if cut else None
 
     def _content(self, operand: Operand, i: int) -> tuple[Content | None, str]:
@@ -145,6 +152,15 @@ class Execution:
                 index = layer.at(i) if layer is not None else item
                 value = name if index is None else f"{name}.{index}"
                 return Content(value, piece, OUTSIDE), name
+            case PieceOf(name, piece):
+                content = self.machine.variables.get(name)
+                if content is None:
+                    return None, name
+                axis = self.binding.axes.get(content.value)
+                if content.piece is not None or axis != 0:
+                    # No rows of this piece alone.
+                    return content._replace(piece=-1), name
+                return content._replace(piece=piece), name
             case Choice(options, table, layer):
                 return self._content(options[table[layer.at(i)]], i)
 
@@ -166,11 +182,10 @@ class Execution:
             held = content if whole else content._replace(piece=piece)
             self.machine.bind(target, held, span)
 
-    def _merge(
-        self, target: str, pieces: tuple[str, ...], axis: int, span: Span | None
-    ) -> None:
+    def _merge(self, merge: Merge, span: Span | None) -> None:
         machine = self.machine
-        access = machine.issue("main", f"joining {target}", span)
+        target, pieces, axis = merge.target, merge.pieces, merge.axis
+        access = machine.issue(merge.stream, f"joining {target}", span)
         contents = []
         for name in pieces:
             content = machine.variables.get(name)
@@ -192,7 +207,7 @@ class Execution:
 
     def _return(self, operands: tuple[Operand, ...], i: int) -> None:
         machine = self.machine
-        span = self.binding.schedule.each.timeline_span
+        span = self.span
         for stream in machine.unfinished():
             machine.fault(
                 "race", f"the step ends before main has waited for {stream}", span

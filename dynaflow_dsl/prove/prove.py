@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import combinations
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Result, Severity, has_errors
-from dynaflow_dsl.plan.model import Hold, Plan, Program
+from dynaflow_dsl.plan.model import Hold, Loop, Plan, Program
 from dynaflow_dsl.prove.execute import Execution
 from dynaflow_dsl.prove.machine import Fault, Machine, Step
 from dynaflow_dsl.prove.model import ProvedPlan
 from dynaflow_dsl.resolve.model import MAIN
 from dynaflow_dsl.resolve.model import Step as ScheduledStep
+from dynaflow_dsl.resolve.steps import step_label
 
 
 def prove(plan: Plan) -> Result[ProvedPlan]:
@@ -32,11 +34,12 @@ def prove(plan: Plan) -> Result[ProvedPlan]:
     sequential = Execution(binding, (MAIN,), 1)
     found += _faults(sequential.run(plan.sequential).faults)
     found += _incomplete(sequential, 1)
-    held = tuple(_held(plan.step))
-    found += [_held_to_the_join(plan, name) for name in held]
+    found += _disobeyed(plan, machine)
+    held = dict(_held(plan.step))
+    found += [_held_to_the_join(plan, name, section) for name, section in held.items()]
     if has_errors(found):
         return Result(None, tuple(found))
-    return Result(ProvedPlan(plan, overlaps, held), tuple(found))
+    return Result(ProvedPlan(plan, overlaps, tuple(held)), tuple(found))
 
 
 def _faults(faults: list[Fault]) -> Iterator[Diagnostic]:
@@ -56,63 +59,94 @@ def _faults(faults: list[Fault]) -> Iterator[Diagnostic]:
 
 def _incomplete(execution: Execution, pieces: int) -> Iterator[Diagnostic]:
     binding = execution.binding
-    numbered: range | tuple[None] = range(pieces) if pieces > 1 else (None,)
-    for part in binding.parts:
-        for i in range(len(binding.iterations)):
+    for part in binding.inner:
+        joined = pieces == 1 or part.name in binding.joined
+        numbered: range | tuple[None] = (None,) if joined else range(pieces)
+        for i in range(len(part.instances)):
             for piece in numbered:
                 count = execution.calls[Step(part.name, i, piece)]
                 if count != 1:
                     yield Diagnostic(
                         "DFS900",
                         f"{part.name} runs {count} times in layer {i}, piece {piece}",
-                        Label(binding.schedule.each.timeline_span),
+                        Label(execution.span),
                     )
+
+
+def _disobeyed(plan: Plan, machine: Machine) -> Iterator[Diagnostic]:
+    """Every `after` of the schedule, in every iteration."""
+    pieces = plan.binding.schedule.pieces
+    for section in plan.binding.sections:
+        count = len(section.iterations)
+        steps = (
+            step
+            for window in section.section.windows
+            for run in window.runs
+            for step in run.steps
+        )
+        for step in steps:
+            # One pass more than there are iterations: `prev` steps stand alone there.
+            for p in range(count + 1):
+                here = _run_of(step, p, pieces)
+                for said in step.after:
+                    there = _run_of(said, p, pieces)
+                    if here not in machine.instants or there not in machine.instants:
+                        continue
+                    if not _ordered(machine, there, here):
+                        yield Diagnostic(
+                            "DFS701",
+                            f"{step.part} does not come after {said.part}, as the "
+                            "schedule says",
+                            Label(step.span),
+                            (Label(said.span, "the other step"),),
+                        )
+                        return
+
+
+def _run_of(item: ScheduledStep, p: int, pieces: int) -> Step:
+    """The step that stands in a timeline, in one pass over it."""
+    piece = item.piece if pieces > 1 else None
+    return Step(item.part, p - 1 if item.previous else p, piece)
 
 
 def _claims(plan: Plan, machine: Machine) -> tuple[int, list[Diagnostic]]:
     """Every pair of steps in different runs of a window, in every iteration."""
-    schedule = plan.binding.schedule
-    count = len(plan.binding.iterations)
+    pieces = plan.binding.schedule.pieces
     proved, broken = 0, dict[tuple[int, int], Diagnostic]()
-
-    def step(item: ScheduledStep, i: int) -> Step:
-        piece = item.piece if schedule.pieces > 1 else None
-        return Step(item.part, i - 1 if item.previous else i, piece)
-
-    def say(item: ScheduledStep) -> str:
-        index = f"[{item.piece}]" if schedule.pieces > 1 else ""
-        return f"{'prev.' if item.previous else ''}{item.part}{index}"
-
-    for window in schedule.each.windows:
-        runs = window.runs
-        pairs = [
-            (left, right)
-            for k, run in enumerate(runs)
-            for other in runs[k + 1 :]
-            for left in run.steps
-            for right in other.steps
-        ]
-        for left, right in pairs:
-            # One iteration more than there are: the last `prev` steps stand alone.
-            for i in range(count + 1):
-                first, second = step(left, i), step(right, i)
-                if first not in machine.instants or second not in machine.instants:
-                    continue
-                if _ordered(machine, first, second) or _ordered(machine, second, first):
-                    key = (left.span.start, right.span.start)
-                    broken.setdefault(
-                        key,
-                        Diagnostic(
-                            "DFS302",
-                            f"{say(left)} and {say(right)} cannot overlap: something "
-                            "orders them",
-                            Label(left.span),
-                            (Label(right.span, "claimed to run at the same time"),),
-                        ),
-                    )
-                else:
-                    proved += 1
+    for section in plan.binding.sections:
+        for window in section.section.windows:
+            pairs = [
+                (left, right)
+                for run, other in combinations(window.runs, 2)
+                for left in run.steps
+                for right in other.steps
+            ]
+            for left, right in pairs:
+                # One pass more than there are iterations: `prev` steps stand alone.
+                for p in range(len(section.iterations) + 1):
+                    first, second = (_run_of(s, p, pieces) for s in (left, right))
+                    if not {first, second} <= machine.instants.keys():
+                        continue
+                    if _ordered(machine, first, second) or _ordered(
+                        machine, second, first
+                    ):
+                        key = (left.span.start, right.span.start)
+                        broken.setdefault(key, _something_orders(left, right, pieces))
+                    else:
+                        proved += 1
     return proved, list(broken.values())
+
+
+def _something_orders(
+    left: ScheduledStep, right: ScheduledStep, pieces: int
+) -> Diagnostic:
+    return Diagnostic(
+        "DFS302",
+        f"{step_label(left, pieces)} and {step_label(right, pieces)} cannot overlap: "
+        "something orders them",
+        Label(left.span),
+        (Label(right.span, "claimed to run at the same time"),),
+    )
 
 
 def _ordered(machine: Machine, earlier: Step, later: Step) -> bool:
@@ -120,20 +154,23 @@ def _ordered(machine: Machine, earlier: Step, later: Step) -> bool:
     return machine.starts[later][instant.stream] >= instant.time
 
 
-def _held(program: Program) -> Iterator[str]:
-    # What is held once, before the loop, does not grow with the layers.
-    for block in program.loop:
-        for statement in block.statements:
-            if isinstance(statement, Hold):
-                yield from statement.variables
+def _held(program: Program) -> Iterator[tuple[str, int]]:
+    """Names that are held in loops, with the section of each."""
+    # What is held once, before a loop, does not grow with the layers.
+    for segment in program.segments:
+        if isinstance(segment, Loop):
+            for block in segment.blocks:
+                for statement in block.statements:
+                    if isinstance(statement, Hold):
+                        yield from ((n, segment.section) for n in statement.variables)
 
 
-def _held_to_the_join(plan: Plan, name: str) -> Diagnostic:
-    each = plan.binding.schedule.each
+def _held_to_the_join(plan: Plan, name: str, section: int) -> Diagnostic:
+    timeline = plan.binding.sections[section].section.timeline_span
     return Diagnostic(
         "DFS703",
         f"{name} is kept in every layer until the end of the step",
-        Label(each.timeline_span, "no stream waits for its last reader"),
+        Label(timeline, "no stream waits for its last reader"),
         helps=("run a step of its stream after its last reader, or read it on main",),
         severity=Severity.INFO,
     )

@@ -32,7 +32,6 @@ def meaning_digest(
 
 def _schedule(schedule: model.Schedule) -> list[object]:
     split = schedule.split
-    each = schedule.each
     # Nothing is added for what a schedule does not have, so that the digests of files
     # stay when the language grows.
     more: list[object] = []
@@ -42,23 +41,38 @@ def _schedule(schedule: model.Schedule) -> list[object]:
     if schedule.requirements:
         conditions = [_expression(each.condition) for each in schedule.requirements]
         more.append(["require", conditions])
+    first, *others = schedule.sections
+    if others or first.each is None:
+        sections: list[object] = [["sections", *map(_section, schedule.sections)]]
+    else:
+        sections = _section(first)
     return [
         schedule.name,
         [stream.name for stream in schedule.streams],
         [split.dimension, list(map(str, split.weights)), split.index, split.align]
         if split
         else None,
-        [each.name, _selector(each.path)],
-        [[part.name, part.streams, _selector(part.selector)] for part in each.parts],
-        [
-            [
-                [run.stream, [[s.part, s.piece, s.previous] for s in run.steps]]
-                for run in window.runs
-            ]
-            for window in each.windows
-        ],
+        *sections,
         *more,
     ]
+
+
+def _section(section: model.Section) -> list[object]:
+    each = section.each
+    having = [_selector(each.having)] if each is not None and each.having else []
+    return [
+        [each.name, _selector(each.path), *having] if each is not None else None,
+        [[part.name, part.streams, _selector(part.selector)] for part in section.parts],
+        [
+            [[run.stream, list(map(_step, run.steps))] for run in window.runs]
+            for window in section.windows
+        ],
+    ]
+
+
+def _step(step: model.Step) -> list[object]:
+    after = [_step(one) for one in step.after]
+    return [step.part, step.piece, step.previous, *([after] if after else ())]
 
 
 def _expression(expression: syntax.Expression) -> list[object]:
@@ -86,9 +100,15 @@ def _selector(selector: model.Selector) -> list[object]:
             return ["part", name]
         case model.OwnSelector(operand):
             return ["own", _selector(operand)]
+        case model.OperationsSelector(by, name, _, operand):
+            return ["in", by, name, _selector(operand)]
+        case model.WeightsSelector(operand):
+            return ["weights", _selector(operand)]
         case model.RestSelector():
             return ["rest"]
         case model.UnionSelector(left, right):
             return ["+", _selector(left), _selector(right)]
         case model.DifferenceSelector(left, right):
             return ["-", _selector(left), _selector(right)]
+        case model.FirstMatchSelector(choices):
+            return ["or", *map(_selector, choices)]

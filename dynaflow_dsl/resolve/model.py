@@ -110,9 +110,40 @@ class PartSelector:
 
 @dataclass(frozen=True, slots=True)
 class OwnSelector:
-    """`own in PATH`: the operations of the selected modules themselves."""
+    """`own in SELECTOR`: the operations of the selected modules themselves.
 
-    operand: PathSelector
+    Those are the modules that the operand's paths match, not what lies below them.
+    """
+
+    operand: Selector
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class OperationsSelector:
+    """`all_reduce in SELECTOR`, `"mark:gate" in SELECTOR`: some of its operations.
+
+    `by` says what `patterns` are compared with: the operation's operator, the names of
+    marks or of functions that it ran under. A `kind` is an alias for several operators,
+    with the waits for their results. `name` is as written, without the prefix.
+    """
+
+    by: Literal["kind", "operator", "mark", "function"]
+    name: str
+    patterns: tuple[str, ...]
+    operand: Selector
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsSelector:
+    """`weights in SELECTOR`: the parameters that the operations read.
+
+    It names no operation, so it never stands beside a selector of another class except
+    in its own operand.
+    """
+
+    operand: Selector
     span: Span
 
 
@@ -141,13 +172,24 @@ class DifferenceSelector:
     span: Span
 
 
+@dataclass(frozen=True, slots=True)
+class FirstMatchSelector:
+    """`A or B or C`: in each iteration the first that names an operation there."""
+
+    choices: tuple[Selector, ...]
+    span: Span
+
+
 Selector: TypeAlias = (
     PathSelector
     | PartSelector
     | OwnSelector
+    | OperationsSelector
+    | WeightsSelector
     | RestSelector
     | UnionSelector
     | DifferenceSelector
+    | FirstMatchSelector
 )
 
 
@@ -168,12 +210,17 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A piece of a part in a window; `previous` is that of the iteration before."""
+    """A piece of a part in a window; `previous` is that of the iteration before.
+
+    `piece` is None when the part runs once over all pieces joined (`x[*]`). `after`
+    are steps that it must follow though the data may not need it.
+    """
 
     part: str
-    piece: int
+    piece: int | None
     previous: bool
     span: Span
+    after: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,26 +245,47 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """`each NAME in PATH`: parts and the timeline of one iteration."""
+    """`each NAME in PATH having PATH`: the modules that a section repeats over.
+
+    Iterations are those matches of `path` below which `having` matches something.
+    """
 
     name: str
     path: PathSelector
+    span: Span
+    having: PathSelector | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Parts and their timeline: of one iteration of an `each`, or of the whole model.
+
+    Without an `each` there is one iteration, whose scope is the model. A `stagger`
+    outside an `each` is written out to its end, so that no step is `previous`.
+    """
+
+    each: Each | None
     parts: tuple[Part, ...]
     windows: tuple[Window, ...]
     timeline: Literal["order", "stagger"]
     timeline_span: Span
     span: Span
+    having: PathSelector | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """One named plan. `doc` is the comment block above it, without `#`."""
+    """One named plan. `doc` is the comment block above it, without `#`.
+
+    `sections` run one after the other, as their timelines stand in the text. At most
+    one of them is outside an `each`. No two parts share a name.
+    """
 
     name: str
     doc: str
     streams: tuple[Stream, ...]
     split: Split | None
-    each: Each
+    sections: tuple[Section, ...]
     name_span: Span
     span: Span
     parameters: tuple[Parameter, ...] = ()
@@ -227,6 +295,11 @@ class Schedule:
     def pieces(self) -> int:
         """Number of microbatches; one without a split."""
         return len(self.split.weights) if self.split else 1
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts of all sections."""
+        return tuple(part for section in self.sections for part in section.parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, assert_never
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label
+from dynaflow_dsl.operations.aliases import aliases
+from dynaflow_dsl.operations.plugins import PluginError
 from dynaflow_dsl.resolve import model
-from dynaflow_dsl.resolve.findings import given_twice, not_yet, unknown_name
+from dynaflow_dsl.resolve.findings import given_twice, suggestions, unknown_name
+from dynaflow_dsl.source import Span
 from dynaflow_dsl.syntax import model as syntax
 
 REST = "rest"
 OWN = "own"
+WEIGHTS = "weights"
+
+_NAMES = re.compile(r"[\w.*?/-]+")
+_EXAMPLES = {"mark": '"mark:gate"', "function": '"function:package.module.name"'}
 
 
 def resolve_selector(
@@ -32,17 +41,8 @@ def resolve_selector(
                 found.append(unknown_name("part", name, span, parts))
                 return None
             return model.PartSelector(name, span)
-        case syntax.OperationsIn(operation, scope, span):
-            if not isinstance(operation, syntax.Name):
-                found.append(not_yet("a pattern for names of operations", span))
-                return None
-            if operation.text != OWN:
-                found.append(not_yet(f"'{operation.text} in'", span))
-                return None
-            if not isinstance(scope, syntax.Path):
-                found.append(not_yet("'own in' anything but a path", span))
-                return None
-            return model.OwnSelector(resolve_path(scope), span)
+        case syntax.OperationsIn():
+            return _operations_in(selector, parts, found)
         case syntax.SetOperation(operator, left, right, span):
             first = resolve_selector(left, parts, found)
             second = resolve_selector(right, parts, found)
@@ -51,9 +51,118 @@ def resolve_selector(
             if operator == "+":
                 return model.UnionSelector(first, second, span)
             return model.DifferenceSelector(first, second, span)
-        case syntax.FirstMatch(_, _, span):
-            found.append(not_yet("'or' between selectors", span))
-            return None
+        case syntax.FirstMatch(left, right, span):
+            first = resolve_selector(left, parts, found)
+            second = resolve_selector(right, parts, found)
+            if first is None or second is None:
+                return None
+            choices = tuple(
+                choice
+                for side in (first, second)
+                for choice in (
+                    side.choices
+                    if isinstance(side, model.FirstMatchSelector)
+                    else (side,)
+                )
+            )
+            return model.FirstMatchSelector(choices, span)
+
+
+def _operations_in(
+    selector: syntax.OperationsIn,
+    parts: Sequence[str] | None,
+    found: list[Diagnostic],
+) -> model.Selector | None:
+    word, span = selector.operation, selector.span
+    operand = resolve_selector(selector.scope, parts, found)
+    match word:
+        case syntax.Name(text="own" | "weights"):
+            if operand is None:
+                return None
+            if any(_rests(operand)):
+                found.append(_names_no_module(word, selector.scope.span))
+                return None
+            if word.text == OWN:
+                return model.OwnSelector(operand, span)
+            return model.WeightsSelector(operand, span)
+        case syntax.Name(name):
+            operators = _spellings(word, found)
+            if operators is None or operand is None:
+                return None
+            return model.OperationsSelector("kind", name, operators, operand, span)
+        case syntax.String(text):
+            pattern = _pattern(text, word.span, found)
+            if pattern is None or operand is None:
+                return None
+            by, name = pattern
+            return model.OperationsSelector(by, name, (name,), operand, span)
+
+
+def _spellings(name: syntax.Name, found: list[Diagnostic]) -> tuple[str, ...] | None:
+    """Patterns for the operators of a kind."""
+    try:
+        known = aliases()
+    except PluginError as error:
+        found.append(_broken_plugin(error, name.span))
+        return None
+    if name.text not in known:
+        choices = (*known, OWN, WEIGHTS)
+        found.append(unknown_name("kind of operation", name.text, name.span, choices))
+        return None
+    return known[name.text]
+
+
+def _pattern(
+    text: str, span: Span, found: list[Diagnostic]
+) -> tuple[Literal["operator", "mark", "function"], str] | None:
+    """What a text selects by, and its pattern."""
+    prefix, colon, name = text.partition(":")
+    if colon and name.startswith(":"):
+        found.append(
+            Diagnostic(
+                "DFS108",
+                "names of operators are written with dots",
+                Label(span, "has '::'"),
+                helps=(f'write "{text.replace("::", ".")}"',),
+            )
+        )
+        return None
+    if colon and prefix not in _EXAMPLES:
+        found.append(
+            Diagnostic(
+                "DFS102",
+                f"operations are not selected by '{prefix}:'",
+                Label(span, "unknown"),
+                helps=suggestions(f"{prefix}:", [f"{each}:" for each in _EXAMPLES]),
+            )
+        )
+        return None
+    pattern = name if colon else prefix
+    if pattern and not _NAMES.fullmatch(pattern):
+        found.append(
+            Diagnostic(
+                "DFS108",
+                "this must be a name or a pattern for names",
+                Label(span, "no name has all of these characters"),
+                helps=("use letters, digits and _ . / -, with * and ? for others",),
+            )
+        )
+        return None
+    if not pattern.strip("*"):
+        example = _EXAMPLES[prefix] if colon else '"*dispatch*" or "aten.mm"'
+        what = "names no operator" if not colon else f"names no {prefix}"
+        found.append(
+            Diagnostic(
+                "DFS108",
+                "this must be a name or a pattern for names",
+                Label(span, what),
+                helps=(f"write {example}",),
+            )
+        )
+        return None
+    if colon:
+        return ("mark" if prefix == "mark" else "function"), pattern
+    return "operator", pattern
 
 
 def resolve_path(path: syntax.Path) -> model.PathSelector:
@@ -61,8 +170,51 @@ def resolve_path(path: syntax.Path) -> model.PathSelector:
     return model.PathSelector(path.anchor, path.pattern, path.span)
 
 
+def resolve_having(
+    path: syntax.Path, found: list[Diagnostic]
+) -> model.PathSelector | None:
+    """The path after `having`, which every iteration is asked about by itself."""
+    if path.anchor == "scope" and path.pattern:
+        return resolve_path(path)
+    if path.anchor == "scope":
+        label = "every module has itself"
+    elif path.anchor == "root":
+        label = "the same for every iteration"
+    else:
+        label = "which iterations there are is decided here"
+    found.append(
+        Diagnostic(
+            "DFS114",
+            f"'{path.span.text}' tells no iterations apart",
+            Label(path.span, label),
+            helps=("name a module below the iteration, for example .mlp.experts",),
+        )
+    )
+    return None
+
+
+def operands(selector: model.Selector) -> tuple[model.Selector, ...]:
+    """The selectors that a selector is made of, left to right."""
+    match selector:
+        case model.UnionSelector(left, right) | model.DifferenceSelector(left, right):
+            return left, right
+        case model.FirstMatchSelector(choices):
+            return choices
+        case (
+            model.OwnSelector(operand)
+            | model.WeightsSelector(operand)
+            | model.OperationsSelector(operand=operand)
+        ):
+            return (operand,)
+        case model.PathSelector() | model.PartSelector() | model.RestSelector():
+            return ()
+        case _:
+            assert_never(selector)
+
+
 def check_selectors(parts: Sequence[model.Part]) -> Iterator[Diagnostic]:
-    """Refuse a second `rest`, and parts that are defined through themselves."""
+    """Refuse a second `rest`, parts that are defined through themselves, and weights
+    among operations."""
     rests = [rest for part in parts for rest in _rests(part.selector)]
     for rest in rests[1:]:
         yield given_twice("'rest'", rest.span, rests[0].span)
@@ -71,11 +223,11 @@ def check_selectors(parts: Sequence[model.Part]) -> Iterator[Diagnostic]:
     names = [part.name for part in parts]
     reads: dict[str, list[str]] = {}
     for part in parts:
-        reads[part.name] = list(_references(part.selector))
+        reads[part.name] = list(references(part.selector))
         if next(_rests(part.selector), None):
             # `rest` is known only when every other part is.
             reads[part.name] += [name for name in names if name != part.name]
-    cycle = _cycle(names, reads)
+    cycle, order = _cycle_or_order(names, reads)
     if cycle:
         part = next(part for part in parts if part.name == cycle[0])
         chain = " -> ".join([*cycle, cycle[0]])
@@ -87,31 +239,90 @@ def check_selectors(parts: Sequence[model.Part]) -> Iterator[Diagnostic]:
             if rests
             else (),
         )
+        return
+    selectors = {part.name: part.selector for part in parts}
+    yield from _check_weights({name: selectors[name] for name in order})
+
+
+def _check_weights(parts: Mapping[str, model.Selector]) -> Iterator[Diagnostic]:
+    """Weights are parameters, the rest are operations: no part holds both.
+
+    Parts stand behind those that they name.
+    """
+    known: dict[str, bool] = {}
+
+    def weights(selector: model.Selector) -> bool:
+        match selector:
+            case model.PartSelector(name):
+                return known[name]
+            case model.WeightsSelector(operand):
+                if weights(operand):
+                    mixed.append((operand.span, "parameters have no weights"))
+                return True
+            case model.OwnSelector(operand) | model.OperationsSelector(operand=operand):
+                if weights(operand):
+                    mixed.append((operand.span, "parameters are no operations"))
+                return False
+        inner = [(item, weights(item)) for item in operands(selector)]
+        if len({kind for _, kind in inner}) > 1:
+            wrong = next(item for item, kind in inner if kind)
+            mixed.append((wrong.span, "parameters are no operations"))
+        return any(kind for _, kind in inner)
+
+    mixed: list[tuple[Span, str]] = []
+    for name, selector in parts.items():
+        known[name] = weights(selector)
+    for span, label in dict.fromkeys(mixed):
+        yield Diagnostic(
+            "DFS108",
+            "a part holds operations or weights, not both",
+            Label(span, label),
+            helps=("give the weights a part of their own",),
+        )
 
 
 def _rests(selector: model.Selector) -> Iterator[model.RestSelector]:
-    match selector:
-        case model.RestSelector():
-            yield selector
-        case model.UnionSelector(left, right) | model.DifferenceSelector(left, right):
-            yield from _rests(left)
-            yield from _rests(right)
+    if isinstance(selector, model.RestSelector):
+        yield selector
+    for operand in operands(selector):
+        yield from _rests(operand)
 
 
-def _references(selector: model.Selector) -> Iterator[str]:
-    match selector:
-        case model.PartSelector(name):
-            yield name
-        case model.UnionSelector(left, right) | model.DifferenceSelector(left, right):
-            yield from _references(left)
-            yield from _references(right)
+def references(selector: model.Selector) -> Iterator[str]:
+    """Names of the parts that stand in a selector."""
+    if isinstance(selector, model.PartSelector):
+        yield selector.name
+    for operand in operands(selector):
+        yield from references(operand)
 
 
-def _cycle(
+def _names_no_module(word: syntax.Name, span: Span) -> Diagnostic:
+    return Diagnostic(
+        "DFS108",
+        f"'{word.text} in' takes what names modules",
+        Label(span, "'rest' names none"),
+        helps=(f"write '{word.text} in .' for the module of the iteration",),
+    )
+
+
+def _broken_plugin(error: PluginError, span: Span) -> Diagnostic:
+    return Diagnostic(
+        "DFS117",
+        f"plug-in '{error.name}' cannot be imported",
+        Label(span, "plug-ins may add to the kinds of operations"),
+        notes=(f"{error.place}: {error}",),
+        helps=("repair the package that brings it, or uninstall it",),
+    )
+
+
+def _cycle_or_order(
     names: Sequence[str], reads: Mapping[str, Sequence[str]]
-) -> list[str] | None:
-    """The first cycle, beginning at the part that is declared first of those in it."""
-    done: set[str] = set()
+) -> tuple[list[str], list[str]]:
+    """The first cycle, beginning at the part that is declared first of those in it.
+
+    Where there is none, all names come second, each behind those that it reads.
+    """
+    done: dict[str, None] = {}
     for start in names:
         # Depth first without recursion: a stack of names and what is left to visit.
         path: list[str] = []
@@ -121,13 +332,13 @@ def _cycle(
             _, following = stack[-1]
             name = next(following, None)
             if name is None:
-                done.add(path.pop())
+                done[path.pop()] = None
                 stack.pop()
             elif name in path:
                 cycle = path[path.index(name) :]
                 first = min(range(len(cycle)), key=lambda i: names.index(cycle[i]))
-                return cycle[first:] + cycle[:first]
+                return cycle[first:] + cycle[:first], []
             elif name not in done:
                 path.append(name)
                 stack.append((name, iter(reads[name])))
-    return None
+    return [], list(done)

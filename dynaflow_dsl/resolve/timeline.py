@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.resolve import model
-from dynaflow_dsl.resolve.findings import not_yet, unknown_name
+from dynaflow_dsl.resolve.findings import unknown_name
+from dynaflow_dsl.resolve.steps import step_label, step_text
 from dynaflow_dsl.source import Span
 from dynaflow_dsl.syntax import model as syntax
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Expands the timeline of one `each`; findings go into `found`.
+    """Expands the timeline of one section; findings go into `found`.
 
     `streams` holds, for each part, the stream of each piece; `split` is None in a
-    schedule without one, whose steps carry no index.
+    schedule without one, whose steps carry no index. `repeats` tells whether there is
+    an iteration before, `elsewhere` are the parts of other sections.
     """
 
     streams: Mapping[str, Sequence[str]]
     split: model.Split | None
+    repeats: bool
+    elsewhere: Collection[str] = ()
     found: list[Diagnostic] = field(default_factory=list)
 
     @property
@@ -32,8 +36,16 @@ class Timeline:
     def order(self, order: syntax.Order) -> tuple[model.Window, ...]:
         """The windows of an `order`, whose steps stand as they are written."""
         windows = []
+        references = (
+            s.reference for w in order.windows for r in w.runs for s in r.steps
+        )
+        joined = {
+            reference.name.text
+            for reference in references
+            if isinstance(reference.index, syntax.AllPieces)
+        }
         for window in order.windows:
-            runs = [run for each in window.runs for run in self._runs(each)]
+            runs = [run for each in window.runs for run in self._runs(each, joined)]
             self._check_streams(runs)
             windows.append(self._window(runs, window.span))
         return tuple(windows)
@@ -55,34 +67,44 @@ class Timeline:
             return ()
         if len(steps) < count or not self._check_stages(steps):
             return ()
-        windows = []
-        for k, stage in enumerate(steps):
-            runs: dict[str, list[model.Step]] = {}
-            for piece in range(self.pieces):
-                iteration, position = divmod(k - by * piece, count)
-                reference = steps[position]
-                part = reference.name.text
-                step = model.Step(part, piece, iteration < 0, reference.span)
-                runs.setdefault(self.streams[part][piece], []).append(step)
-            made = [model.Run(stream, tuple(run)) for stream, run in runs.items()]
-            windows.append(self._window(made, stage.span))
-        return tuple(windows)
+        if self.repeats:
+            return tuple(self._staggered(steps, by, k) for k in range(count))
+        # The whole model runs once, so that the last pieces follow by themselves.
+        return tuple(self._staggered(steps, by, k) for k in range(count + behind))
+
+    def _staggered(
+        self, steps: Sequence[syntax.Reference], by: int, k: int
+    ) -> model.Window:
+        """Window `k` of a stagger."""
+        runs: dict[str, list[model.Step]] = {}
+        for piece in range(self.pieces):
+            iteration, position = divmod(k - by * piece, len(steps))
+            if not self.repeats and iteration != 0:
+                continue
+            reference = steps[position]
+            part = reference.name.text
+            step = model.Step(part, piece, iteration < 0, reference.span)
+            runs.setdefault(self.streams[part][piece], []).append(step)
+        made = [model.Run(stream, tuple(run)) for stream, run in runs.items()]
+        return self._window(made, steps[k % len(steps)].span)
 
     def step_text(self, step: model.Step) -> str:
-        """A step as a user would write it."""
-        index = f"[{step.piece}]" if self.split else ""
-        return f"{'prev.' if step.previous else ''}{step.part}{index}"
+        """A step as a user would write it, without what it comes after."""
+        return step_label(step, self.pieces)
 
     def _window(self, runs: Sequence[model.Run], span: Span) -> model.Window:
-        texts = (", ".join(map(self.step_text, run.steps)) for run in runs)
+        texts = (
+            ", ".join(step_text(step, self.pieces) for step in run.steps)
+            for run in runs
+        )
         return model.Window(tuple(runs), " | ".join(texts), span)
 
     # ---- steps of an order -----------------------------------------------------------
 
-    def _runs(self, run: syntax.Run) -> Iterator[model.Run]:
+    def _runs(self, run: syntax.Run, joined: Collection[str]) -> Iterator[model.Run]:
         """One run, or one for each stream when a step stands for pieces on several."""
         references = [step.reference for step in run.steps]
-        expanded = [self._steps(step) for step in run.steps]
+        expanded = [self._steps(step, joined) for step in run.steps]
         steps = [step for each in expanded for step in each]
         if not steps or not all(expanded):
             return
@@ -101,34 +123,65 @@ class Timeline:
         yield model.Run(self._stream(first), tuple(steps))
 
     def _stream(self, step: model.Step) -> str:
-        return self.streams[step.part][step.piece]
+        return self.streams[step.part][step.piece or 0]
 
-    def _steps(self, step: syntax.Step) -> list[model.Step]:
-        """The steps that one step of the text stands for; none after an error."""
-        reference = step.reference
+    def _steps(self, step: syntax.Step, joined: Collection[str]) -> list[model.Step]:
+        """The steps that one step of the text stands for; none after an error.
+
+        `joined` are the parts that run once for all pieces.
+        """
+        steps = self._pieces(step.reference)
+        if step.after is None:
+            return steps
+        after = self._pieces(step.after)
+        name = step.after.name.text
+        if name in joined and step.after.index is None:
+            after = [replace(one, piece=None) for one in after[:1]]
+        for one in after:
+            if one.piece is not None and name in joined:
+                self.found.append(_in_one(one, name))
+                return []
+        if isinstance(step.after.index, syntax.AllPieces) and name not in joined:
+            # All pieces have to be done, whether they run as one step or not.
+            after = [
+                replace(one, piece=piece)
+                for one in after
+                for piece in range(self.pieces)
+            ]
+        return [replace(one, after=tuple(after)) for one in steps] if after else []
+
+    def _pieces(self, reference: syntax.Reference) -> list[model.Step]:
+        """What a reference stands for; nothing after an error."""
         part = reference.name.text
-        if step.after is not None:
-            self.found.append(not_yet("'after'", step.after.span))
-            return []
         if part not in self.streams:
-            self.found.append(
-                unknown_name("part", part, reference.name.span, self.streams)
-            )
+            unknown = unknown_name("part", part, reference.name.span, self.streams)
+            if part in self.elsewhere:
+                unknown = _of_another_section(reference.name)
+            self.found.append(unknown)
             return []
+        if reference.previous and not self.repeats:
+            self.found.append(_nothing_before(reference))
+            return []
+        pieces: list[int | None] = []
         match reference.index:
             case None:
-                pieces = range(self.pieces)
+                pieces += range(self.pieces)
             case syntax.Number(value, span):
                 if self.split is None or value >= self.pieces:
                     self.found.append(self._no_piece(part, span))
                     return []
-                pieces = range(int(value), int(value) + 1)
+                pieces.append(int(value))
             case syntax.Name(word, span):
                 self.found.append(self._no_index(word, span))
                 return []
-            case syntax.AllPieces():
-                self.found.append(not_yet("the index '*'", reference.span))
-                return []
+            case syntax.AllPieces(span):
+                if self.split is None:
+                    self.found.append(self._no_piece(part, span))
+                    return []
+                if len(streams := dict.fromkeys(self.streams[part])) > 1:
+                    self.found.append(_on_several(part, reference.span, streams))
+                    return []
+                pieces.append(None)
         return [
             model.Step(part, piece, reference.previous, reference.span)
             for piece in pieces
@@ -151,7 +204,7 @@ class Timeline:
             )
             return None
         # Looks the name up; every piece of a stage is placed later.
-        return reference if self._steps(step) else None
+        return reference if self._pieces(reference) else None
 
     def _check_stages(self, stages: Sequence[syntax.Reference]) -> bool:
         """Whether no part is a stage twice."""
@@ -239,6 +292,42 @@ class Timeline:
         )
 
 
+def _of_another_section(name: syntax.Name) -> Diagnostic:
+    return Diagnostic(
+        "DFS102",
+        f"there is no part '{name.text}' here",
+        Label(name.span, "a part of another section"),
+        helps=("name it in the timeline of its own section",),
+    )
+
+
+def _in_one(step: model.Step, name: str) -> Diagnostic:
+    return Diagnostic(
+        "DFS305",
+        f"{name} has no piece {step.piece}: it runs once for all pieces",
+        Label(step.span, "no index can stand here"),
+        helps=(f"write {name} or {name}[*]",),
+    )
+
+
+def _on_several(part: str, span: Span, streams: Iterable[str]) -> Diagnostic:
+    return Diagnostic(
+        "DFS303",
+        f"{part}[*] runs once for all pieces, so it has one stream",
+        Label(span, f"its pieces are on {' and '.join(streams)}"),
+        helps=(f"declare 'part {part} on' one stream, or write {part} without '[*]'",),
+    )
+
+
+def _nothing_before(reference: syntax.Reference) -> Diagnostic:
+    return Diagnostic(
+        "DFS114",
+        "'prev' means nothing here",
+        Label(reference.span, "parts outside 'each' run once"),
+        helps=(f"write {reference.name.text}, in a window above or below",),
+    )
+
+
 def _too_far(
     stagger: syntax.Stagger, behind: int, count: int, split: model.Split | None
 ) -> Diagnostic:
@@ -266,11 +355,13 @@ def check_complete(
     reported: set[Span] = set()
     for window in windows:
         for step in (step for run in window.runs for step in run.steps):
-            first = seen.setdefault((step.part, step.piece), step)
-            if first is not step and step.span not in reported:
-                # A step for all pieces is one place, whatever number of pieces it has.
-                reported.add(step.span)
-                yield _twice(first, step, timeline)
+            joined = step.piece is None
+            for piece in range(timeline.pieces) if joined else (step.piece or 0,):
+                first = seen.setdefault((step.part, piece), step)
+                if first is not step and step.span not in reported:
+                    # A step for all pieces is one place, however many they are.
+                    reported.add(step.span)
+                    yield _twice(first, step, timeline)
     for part in parts:
         pieces = range(timeline.pieces)
         missing = [piece for piece in pieces if (part.name, piece) not in seen]
@@ -279,7 +370,9 @@ def check_complete(
 
 
 def _twice(first: model.Step, step: model.Step, timeline: Timeline) -> Diagnostic:
-    plain = model.Step(step.part, step.piece, previous=False, span=step.span)
+    # Named as the one of the two that has an index, if one of them runs for all pieces.
+    piece = first.piece if step.piece is None else step.piece
+    plain = model.Step(step.part, piece, previous=False, span=step.span)
     note = "a step of the iteration before counts as that part's step"
     return Diagnostic(
         "DFS304",

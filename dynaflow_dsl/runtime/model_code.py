@@ -12,7 +12,9 @@ import torch
 _PACKAGES = ("site-packages", "dist-packages")
 _TORCH = str(Path(torch.__file__).parent)
 _STANDARD_LIBRARY = sysconfig.get_paths()["stdlib"]
-_OWN = tuple(str(Path(__file__).parents[1] / room) for room in ("runtime", "trace"))
+_OWN = tuple(
+    str(Path(__file__).parents[1] / room) for room in ("runtime", "trace", "marks.py")
+)
 
 
 @lru_cache(maxsize=4096)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from dataclasses import dataclass, field
+
+_TEXT_OR_COMMENT = re.compile(r'(?P<text>"[^"\n]*")|#[^\n]*')
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,6 +63,12 @@ class Span:
     def text(self) -> str:
         """The characters themselves."""
         return self.source.text[self.start : self.end]
+
+    @property
+    def phrase(self) -> str:
+        """The text on one line, without comments."""
+        kept = _TEXT_OR_COMMENT.sub(lambda found: found["text"] or "", self.text)
+        return " ".join(kept.split())
 
     @property
     def uses(self) -> tuple[Span, ...]:

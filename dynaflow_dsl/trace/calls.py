@@ -16,6 +16,7 @@ from dynaflow_dsl.graph.model import (
 )
 from dynaflow_dsl.trace.aliases import may_alias
 from dynaflow_dsl.trace.arguments import lowest_sizes
+from dynaflow_dsl.trace.contexts import context_of
 from dynaflow_dsl.trace.export import (
     HigherOrderOperator,
     Node,
@@ -38,7 +39,9 @@ _NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"
 
 def operation(state: Program, node: Node) -> Operation:
     """The operation of a call; raises DiagnosticError for what a graph cannot hold."""
-    source = line_of_stack(first_stack(node))
+    stack = first_stack(node)
+    source = line_of_stack(stack)
+    context = context_of(stack, state.contexts)
     operator = _operator(node, source)
     written = written_arguments(node, operator)
     writes = tuple(dict.fromkeys(state.name(item) for item in written))
@@ -80,6 +83,8 @@ def operation(state: Program, node: Node) -> Operation:
         ),
         module=_module(node, state.spec.root),
         source=source,
+        functions=context.functions,
+        marks=context.marks,
     )
 
 

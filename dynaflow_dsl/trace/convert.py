@@ -14,6 +14,7 @@ from dynaflow_dsl.trace.arguments import Call, InputSpec
 from dynaflow_dsl.trace.calls import operation
 from dynaflow_dsl.trace.decisions import check_squeezes
 from dynaflow_dsl.trace.export import (
+    Exported,
     Node,
     storage_of,
 )
@@ -31,14 +32,17 @@ _CALL_NUMBER = re.compile(r"@\d+")
 _NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"
 
 
-def convert(
-    program: torch.export.ExportedProgram, spec: TraceSpec, call: Call
-) -> Graph:
+def convert(exported: Exported, spec: TraceSpec, call: Call) -> Graph:
     """The graph of one entry; raises DiagnosticError for what a graph cannot hold."""
+    program = exported.program
     nodes = list(program.graph_module.graph.nodes)
     placeholders = [node for node in nodes if node.op == "placeholder"]
     state = Program(
-        spec, call.entry, normalise(nodes), SizeReader(dimension_symbols(program, call))
+        spec,
+        call.entry,
+        normalise(nodes),
+        SizeReader(dimension_symbols(program, call)),
+        exported.contexts,
     )
     check_squeezes(state, nodes)
     inputs = _inputs(state, program, placeholders, call)

@@ -29,7 +29,9 @@ from torch.fx.experimental.sym_node import SymNode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, expect_true
 from torch.fx.proxy import TracerBase
 
+from dynaflow_dsl.marks import recording
 from dynaflow_dsl.runtime.model_code import is_model_code
+from dynaflow_dsl.trace.contexts import Context, ContextRecorder
 
 __all__ = [
     "Decision",
@@ -79,10 +81,13 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A program, and what was decided by sizes while it was traced."""
+    """A program, what was decided by sizes while it was traced, and in which contexts
+    its calls were made (see `context_of`).
+    """
 
     program: torch.export.ExportedProgram
     decisions: tuple[Decision, ...]
+    contexts: tuple[Context, ...]
 
 
 class ExportFailure(Exception):
@@ -114,6 +119,9 @@ def export_module(
     fixed: list[tuple[str, int]] = []
     decisions: dict[Decision, None] = {}
     with ExitStack() as stack:
+        recorder = ContextRecorder(
+            stack.enter_context(recording()), export_module.__code__
+        )
         stack.enter_context(torch.no_grad())
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
@@ -121,7 +129,10 @@ def export_module(
         stack.enter_context(_meta_as(torch.device(device)))
         stack.enter_context(
             patch.object(
-                TracerBase, "_filter_traceback_frames", _innermost_line, create=True
+                TracerBase,
+                "_filter_traceback_frames",
+                lambda _, frames: _innermost_line(frames, recorder),
+                create=True,
             )
         )
         stack.enter_context(_recording_fixed_sizes(fixed))
@@ -134,7 +145,7 @@ def export_module(
             )
         except Exception as error:
             raise ExportFailure(error, fixed[0] if fixed else None) from error
-    return Exported(program, tuple(decisions))
+    return Exported(program, tuple(decisions), recorder.contexts())
 
 
 @contextmanager
@@ -154,8 +165,9 @@ def _meta_as(device: torch.device) -> Iterator[None]:
         yield
 
 
-def _innermost_line(_: TracerBase, stack: StackSummary) -> StackSummary:
-    """The frame of a call that says most: the innermost one in model code.
+def _innermost_line(stack: StackSummary, recorder: ContextRecorder) -> StackSummary:
+    """The frame of a call that says most, the innermost one in model code, after one
+    that names the call's context.
 
     Torch would keep methods called `forward` only, so that a line in a helper function
     shows as the line that calls it.
@@ -164,7 +176,7 @@ def _innermost_line(_: TracerBase, stack: StackSummary) -> StackSummary:
         if frame.filename == __file__:
             break
         if is_model_code(frame.filename):
-            return StackSummary.from_list([frame])
+            return StackSummary.from_list([recorder.frame(), frame])
     return StackSummary.from_list([])
 
 

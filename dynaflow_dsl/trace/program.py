@@ -9,6 +9,7 @@ from typing import NoReturn
 import torch
 
 from dynaflow_dsl.graph.model import Value
+from dynaflow_dsl.trace.contexts import Context
 from dynaflow_dsl.trace.export import Node, storage_of
 from dynaflow_dsl.trace.failures import refuse
 from dynaflow_dsl.trace.lines import line_of_stack
@@ -25,6 +26,7 @@ class Program:
     entry: str
     normalised: Normalised
     sizes: SizeReader
+    contexts: tuple[Context, ...]
     names: dict[Node, str] = field(default_factory=dict)
     storages: dict[int, int] = field(default_factory=dict)
     count: int = 0

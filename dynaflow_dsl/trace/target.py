@@ -19,6 +19,8 @@ from dynaflow_dsl.trace.lines import line_of_traceback
 from dynaflow_dsl.trace.model import Scalar, TraceSpec
 
 _CODE = "DFS110"
+# How the names of modules begin that were made of files.
+LOADED_FROM_FILE = "_dynaflow_target_"
 _FORM = 'Write "package.module:function" or "path/file.py:function".'
 
 
@@ -82,7 +84,7 @@ def _import_file(place: str) -> ModuleType:
     path = Path(place).resolve()
     # Two files of one name are two modules.
     digest = hashlib.sha256(str(path).encode()).hexdigest()[:12]
-    name = f"_dynaflow_target_{digest}"
+    name = f"{LOADED_FROM_FILE}{digest}"
     found = importlib.util.spec_from_file_location(name, path)
     if found is None or found.loader is None or not path.is_file():
         raise FileNotFoundError(place)

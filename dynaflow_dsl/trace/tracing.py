@@ -38,7 +38,7 @@ def trace(
         graphs = []
         for entry in spec.entries:
             exported, call = _export(spec, entry)
-            graphs.append(convert(exported.program, spec, call))
+            graphs.append(convert(exported, spec, call))
             check_decisions(
                 entry,
                 exported.decisions,

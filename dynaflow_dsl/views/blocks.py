@@ -1,8 +1,8 @@
-"""The three blocks a timeline becomes: first iteration, the others, what is left.
+"""The blocks that a timeline becomes: first iteration, the others, what is left.
 
 The text of an `each` describes the steady state. Iteration 0 leaves out its `prev`
-steps, and after the last iteration the `prev` steps alone are left. Every view that
-draws time starts here, so that all of them agree.
+steps, and after the last iteration the `prev` steps alone are left. What stands outside
+an `each` runs once. Every view that draws time starts here, so that all of them agree.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from dynaflow_dsl.resolve.model import Run, Schedule, Step
+from dynaflow_dsl.resolve.model import Run, Schedule, Section
+from dynaflow_dsl.resolve.steps import step_text
 
-Kind: TypeAlias = Literal["first", "loop", "last"]
+Kind: TypeAlias = Literal["once", "first", "loop", "last"]
 
 # The runs of one window that a block keeps.
 Row: TypeAlias = tuple[Run, ...]
@@ -26,39 +27,37 @@ class Block:
     rows: tuple[Row, ...]
 
 
-def blocks(schedule: Schedule) -> tuple[Block, ...]:
+def blocks(section: Section) -> tuple[Block, ...]:
     """First, loop and last block; the last one is left out when nothing is left."""
-    found = tuple(Block(kind, _rows(schedule, kind)) for kind in _KINDS)
+    kinds: tuple[Kind, ...] = ("first", "loop", "last")
+    if section.each is None:
+        kinds = ("once",)
+    found = tuple(Block(kind, _rows(section, kind)) for kind in kinds)
     return tuple(block for block in found if block.rows)
 
 
-_KINDS: tuple[Kind, ...] = ("first", "loop", "last")
-
-
-def step_text(schedule: Schedule, step: Step) -> str:
-    """A step as a schedule file writes it: `prev.mlp[1]`."""
-    anchor = "prev." if step.previous else ""
-    return f"{anchor}{step.part}{piece_text(schedule, step)}"
-
-
-def piece_text(schedule: Schedule, step: Step) -> str:
-    """The index of a step, empty when nothing is split."""
-    return f"[{step.piece}]" if schedule.split else ""
+def scope_text(section: Section) -> str:
+    """For which modules a section runs, as the file says it."""
+    if section.each is None:
+        return "the whole model"
+    having = section.each.having
+    limit = f" having {having.span.text}" if having is not None else ""
+    return f"each {section.each.name} in {section.each.path.span.text}{limit}"
 
 
 def run_text(schedule: Schedule, run: Run) -> str:
     """The steps of a run in sequence: `attn, router`."""
-    return ", ".join(step_text(schedule, step) for step in run.steps)
+    return ", ".join(step_text(step, schedule.pieces) for step in run.steps)
 
 
-def _rows(schedule: Schedule, kind: Kind) -> tuple[Row, ...]:
-    kept = (_kept(window.runs, kind) for window in schedule.each.windows)
+def _rows(section: Section, kind: Kind) -> tuple[Row, ...]:
+    kept = (_kept(window.runs, kind) for window in section.windows)
     return tuple(row for row in kept if row)
 
 
 def _kept(runs: Row, kind: Kind) -> Row:
     match kind:
-        case "loop":
+        case "loop" | "once":
             return runs
         case "first":
             previous = False

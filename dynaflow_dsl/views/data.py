@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from dynaflow_dsl.bind.model import Binding, BoundPart
 from dynaflow_dsl.graph.model import Operation
 from dynaflow_dsl.resolve.model import Run, Schedule
 from dynaflow_dsl.views.blocks import blocks
+from dynaflow_dsl.views.claims import Claimed, claimed
+from dynaflow_dsl.views.windows import Counts
 
 
-def schedule_data(schedule: Schedule, iterations: int | None) -> dict[str, object]:
+def schedule_data(schedule: Schedule, iterations: Counts | None) -> dict[str, object]:
     """Streams, split and windows of a schedule; `iterations` is null when unknown."""
     split = schedule.split
     return {
@@ -17,48 +21,79 @@ def schedule_data(schedule: Schedule, iterations: int | None) -> dict[str, objec
         "split": None
         if split is None
         else {"dimension": split.dimension, "weights": [str(w) for w in split.weights]},
-        "iterations": iterations,
-        "blocks": [
+        "sections": [
             {
-                "block": block.kind,
-                "windows": [[_run(run) for run in row] for row in block.rows],
+                "each": section.each.name if section.each is not None else None,
+                "iterations": iterations[number] if iterations is not None else None,
+                "blocks": [
+                    {
+                        "block": block.kind,
+                        "windows": [[_run(run) for run in row] for row in block.rows],
+                    }
+                    for block in blocks(section)
+                ],
             }
-            for block in blocks(schedule)
+            for number, section in enumerate(schedule.sections)
         ],
     }
 
 
 def parts_data(binding: Binding) -> dict[str, object]:
     """Every part with its programs and the iterations that run each."""
-    named = (binding.before, *binding.parts, binding.after)
+    claims = claimed(binding)
+    named = {part.name for part in binding.parts}
     return {
         "schedule": binding.schedule.name,
         "entry": binding.graph.entry,
-        "iterations": [iteration.path for iteration in binding.iterations],
-        "parts": [_part(part) for part in named if part is not None],
+        "sections": [
+            {
+                "each": section.word or None,
+                "iterations": [iteration.path for iteration in section.iterations],
+                "parts": [part.name for part in section.parts],
+            }
+            for section in binding.sections
+        ],
+        "gaps": [
+            {"section": place.section, "iteration": place.iteration}
+            for place in (binding.gaps.places if binding.gaps is not None else ())
+        ],
+        "parts": [
+            _part(part, claims if part.name in named else None)
+            for part in binding.everything
+        ],
     }
 
 
 def _run(run: Run) -> dict[str, object]:
     steps = [
-        {"part": step.part, "piece": step.piece, "previous": step.previous}
+        {
+            "part": step.part,
+            "piece": step.piece,
+            "previous": step.previous,
+            "after": [
+                {"part": one.part, "piece": one.piece, "previous": one.previous}
+                for one in step.after
+            ],
+        }
         for step in run.steps
     ]
     return {"stream": run.stream, "steps": steps}
 
 
-def _part(part: BoundPart) -> dict[str, object]:
-    return {
-        "part": part.name,
-        "instances": [instance.body for instance in part.instances],
-        "bodies": [
-            [_operation(operation, part.attached) for operation in body.operations]
-            for body in part.bodies
-        ],
-    }
+def _part(part: BoundPart, claims: Claimed | None) -> dict[str, object]:
+    used = [instance.body for instance in part.instances]
+    bodies = []
+    for number, body in enumerate(part.bodies):
+        terms = claims(part, used.index(number)) if claims is not None else {}
+        bodies.append(
+            [_operation(item, part.attached, terms) for item in body.operations]
+        )
+    return {"part": part.name, "instances": used, "bodies": bodies}
 
 
-def _operation(operation: Operation, attached: frozenset[str]) -> dict[str, object]:
+def _operation(
+    operation: Operation, attached: frozenset[str], terms: Mapping[str, str]
+) -> dict[str, object]:
     source = operation.source
     return {
         "name": operation.name,
@@ -67,4 +102,6 @@ def _operation(operation: Operation, attached: frozenset[str]) -> dict[str, obje
         "source": None if source is None else str(source),
         "view": operation.view,
         "attached": operation.name in attached,
+        "selector": terms.get(operation.name),
+        "marks": list(operation.marks),
     }

@@ -7,10 +7,12 @@ barrier, so on a device a stream may be ahead of what the chart shows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from dynaflow_dsl.resolve.model import MAIN, Run, Schedule
-from dynaflow_dsl.views.blocks import Kind, Row, blocks, piece_text
+from dynaflow_dsl.resolve.model import MAIN, Run, Schedule, Section
+from dynaflow_dsl.resolve.steps import step_label
+from dynaflow_dsl.views.blocks import Kind, Row, blocks
+from dynaflow_dsl.views.windows import Counts
 
 # Iterations drawn when their number is unknown: the first and two of the loop.
 _UNKNOWN = 3
@@ -30,15 +32,18 @@ class Column:
         return max(len(self.title), *map(len, self.cells))
 
 
-def gantt(schedule: Schedule, iterations: int | None = None, width: int = 88) -> str:
+def gantt(schedule: Schedule, iterations: Counts | None = None, width: int = 88) -> str:
     """Draw a few iterations: `mlp[0] 3` is part `mlp`, piece 0, iteration 3.
 
-    `iterations` is the number of modules that the `each` matches, None when no graph
+    `iterations` is the number of modules that each section runs for, None when no graph
     says it. `width` is the longest line; a chart that needs more goes on below. The
     text ends in a newline.
     """
     streams = (MAIN, *(stream.name for stream in schedule.streams))
-    columns = _columns(schedule, streams, iterations)
+    columns: list[Column] = []
+    for number, section in enumerate(schedule.sections):
+        count = iterations[number] if iterations is not None else None
+        columns += _columns(schedule, section, streams, count)
     label = max(map(len, streams))
     charts = [
         "\n".join(_chart(chunk, streams, label))
@@ -48,9 +53,14 @@ def gantt(schedule: Schedule, iterations: int | None = None, width: int = 88) ->
 
 
 def _columns(
-    schedule: Schedule, streams: Sequence[str], iterations: int | None
+    schedule: Schedule,
+    section: Section,
+    streams: Sequence[str],
+    iterations: int | None,
 ) -> list[Column]:
-    by_kind = {block.kind: block.rows for block in blocks(schedule)}
+    by_kind = {block.kind: block.rows for block in blocks(section)}
+    if section.each is None:
+        return _iteration(schedule, streams, by_kind["once"], None, "once")
     gap = Column("", ("...",) * len(streams))
     columns: list[Column] = []
     expected = 0
@@ -58,7 +68,7 @@ def _columns(
         if number > expected:
             columns.append(gap)
         kind: Kind = "first" if number == 0 else "loop"
-        title = f"{schedule.each.name} {number}"
+        title = f"{section.each.name} {number}"
         columns += _iteration(schedule, streams, by_kind.get(kind, ()), number, title)
         expected = number + 1
     if iterations is None:
@@ -81,7 +91,7 @@ def _iteration(
     schedule: Schedule,
     streams: Sequence[str],
     rows: Sequence[Row],
-    number: int,
+    number: int | None,
     title: str,
 ) -> list[Column]:
     columns = []
@@ -92,11 +102,14 @@ def _iteration(
     return columns
 
 
-def _cell(schedule: Schedule, run: Run, number: int) -> str:
-    return ", ".join(
-        f"{step.part}{piece_text(schedule, step)} {number - step.previous}"
-        for step in run.steps
-    )
+def _cell(schedule: Schedule, run: Run, number: int | None) -> str:
+    texts = []
+    for step in run.steps:
+        plain = step_label(replace(step, previous=False), schedule.pieces)
+        if number is not None:
+            plain += f" {number - step.previous}"
+        texts.append(plain)
+    return ", ".join(texts)
 
 
 def _chunks(columns: Sequence[Column], width: int) -> list[list[Column]]:

@@ -2,38 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 
-from dynaflow_dsl.bind.model import AFTER, BEFORE, Binding, BoundPart
+from dynaflow_dsl.bind.model import (
+    AFTER,
+    BEFORE,
+    GAP,
+    Binding,
+    BoundPart,
+    BoundSection,
+    Gaps,
+)
 from dynaflow_dsl.graph.model import Operation
+from dynaflow_dsl.resolve.model import FirstMatchSelector, Part, Selector
+from dynaflow_dsl.resolve.selectors import operands
+from dynaflow_dsl.views.claims import Claimed, claimed
 
 ATTACHED = "+"
 
 
 def parts(binding: Binding) -> str:
-    """List `before`, each part and `after` with their operations.
+    """List `before`, each part, the gaps and `after` with their operations.
 
-    Operations are grouped by module, relative to the module that the `each` matched; a
+    Operations are grouped by module, relative to the module that the `each` matched. A
+    number says which term of the selector named an operation, where several could; a
     `+` marks those that no selector named and the rule for own operations attached. A
     part whose iterations run different programs lists each program. The text ends in
     a newline.
     """
-    streams = {part.name: part.streams for part in binding.schedule.each.parts}
+    claims = claimed(binding)
+    declared = {part.name: part for part in binding.schedule.parts}
     sections: list[str] = []
     if binding.before is not None:
         sections.append(_outside(BEFORE, binding.before))
-    for part in binding.parts:
-        sections += _inside(binding, part, streams[part.name])
+    for number, section in enumerate(binding.sections):
+        if binding.gaps is not None:
+            sections += _between(binding.gaps, number, section)
+        for part in section.parts:
+            sections += _inside(section, part, declared[part.name], claims)
     if binding.after is not None:
         sections.append(_outside(AFTER, binding.after))
-    marked = any(part.attached for part in binding.parts)
-    if marked:
-        scope = binding.schedule.each.name
-        sections.append(
-            f"{ATTACHED} attached: an operation of the {scope} itself, "
-            "in the part that reads it first"
-        )
+    for section in binding.sections:
+        if any(part.attached for part in section.parts):
+            owner = section.word or "model"
+            sections.append(
+                f"{ATTACHED} attached: an operation of the {owner} itself, "
+                "in the part that reads it first"
+            )
     return "\n\n".join(sections) + "\n"
 
 
@@ -51,21 +68,60 @@ def numbers(values: Iterable[int]) -> str:
 def _outside(name: str, part: BoundPart) -> str:
     operations = part.bodies[0].operations
     title = f"{name}: once on the whole batch, on main, {_count(operations)}"
-    return "\n".join([title, *_listing(operations, "", part.attached)])
+    return "\n".join([title, *_listing(operations, "", {})])
+
+
+def _between(gaps: Gaps, number: int, section: BoundSection) -> Iterator[str]:
+    """The gaps of a section, program by program."""
+    for index, body in enumerate(gaps.part.bodies):
+        before = [
+            place.iteration
+            for place, instance in zip(gaps.places, gaps.part.instances, strict=True)
+            if place.section == number and instance.body == index
+        ]
+        if before:
+            where = f"before {section.word} {numbers(before)}".rstrip()
+            if not section.word:
+                where = "before the parts outside 'each'"
+            title = f"{GAP}: {where}, on main, {_count(body.operations)}"
+            yield "\n".join([title, *_listing(body.operations, "", {})])
 
 
 def _inside(
-    binding: Binding, part: BoundPart, streams: tuple[str, ...]
+    section: BoundSection, part: BoundPart, declared: Part, claims: Claimed
 ) -> Iterator[str]:
-    scope = binding.schedule.each.name
-    on = ", ".join(dict.fromkeys(streams))
+    on = ", ".join(dict.fromkeys(declared.streams))
     for index, body in enumerate(part.bodies):
         members = [n for n, item in enumerate(part.instances) if item.body == index]
-        title = f"{part.name}: {scope} {numbers(members)}, on {on}, "
-        title += _count(body.operations)
-        path = binding.iterations[members[0]].path
-        listing = _listing(body.operations, path, part.attached)
-        yield "\n".join([title, *listing])
+        where = f"{section.word} {numbers(members)}" if section.word else "once"
+        title = f"{part.name}: {where}, on {on}, {_count(body.operations)}"
+        path = section.iterations[members[0]].path
+        terms = claims(part, members[0])
+        ordered = _in_order(terms.values(), declared.selector)
+        marks = dict.fromkeys(part.attached, ATTACHED)
+        legend = []
+        if len(ordered) > 1 or _has_choice(declared.selector):
+            numbered = {term: str(n) for n, term in enumerate(ordered, 1)}
+            marks |= {name: numbered[term] for name, term in terms.items()}
+            count = Counter(terms.values())
+            legend = [
+                f"    {n}   {term}: {_plural(count[term], 'operation')}"
+                for term, n in numbered.items()
+            ]
+        yield "\n".join([title, *legend, *_listing(body.operations, path, marks)])
+
+
+def _in_order(terms: Iterable[str], selector: Selector) -> list[str]:
+    """Terms that named something, as they stand in the selector."""
+    text = selector.span.phrase
+    return sorted(set(terms), key=lambda term: (text.find(term), term))
+
+
+def _has_choice(selector: Selector) -> bool:
+    """Whether an `or` leaves open which of its sides counts."""
+    if isinstance(selector, FirstMatchSelector):
+        return True
+    return any(map(_has_choice, operands(selector)))
 
 
 def _count(operations: tuple[Operation, ...]) -> str:
@@ -79,7 +135,7 @@ def _plural(number: int, noun: str) -> str:
 
 
 def _listing(
-    operations: tuple[Operation, ...], path: str, attached: frozenset[str]
+    operations: tuple[Operation, ...], path: str, marks: Mapping[str, str]
 ) -> Iterator[str]:
     if not operations:
         return
@@ -88,10 +144,10 @@ def _listing(
     for module, members in groupby(operations, key=lambda item: item.module):
         yield f"    {_relative(module, path)}"
         for operation in members:
-            mark = ATTACHED if operation.name in attached else " "
+            mark = marks.get(operation.name, "")
             called = f"{operation.name:{names}}  {operation.operator:{operators}}"
             source = operation.source if operation.source is not None else ""
-            yield f"    {mark}   {called}  {source}".rstrip()
+            yield f"    {mark:<3} {called}  {source}".rstrip()
 
 
 def _relative(module: str, path: str) -> str:

@@ -2,47 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import zip_longest
+from typing import TypeAlias
 
-from dynaflow_dsl.resolve.model import Schedule
+from dynaflow_dsl.resolve.model import Schedule, Section
 from dynaflow_dsl.resolve.values import written
-from dynaflow_dsl.views.blocks import Block, Row, blocks, run_text
+from dynaflow_dsl.views.blocks import Block, Row, blocks, run_text, scope_text
+
+# The number of iterations of each section.
+Counts: TypeAlias = Sequence[int]
 
 
-def windows(schedule: Schedule, iterations: int | None = None) -> str:
+def windows(schedule: Schedule, iterations: Counts | None = None) -> str:
     """Every window in the words of the schedule file, block by block.
 
-    `iterations` is the number of modules that the `each` matches, None when no graph
+    `iterations` is the number of modules that each section runs for, None when no graph
     says it. The text ends in a newline.
     """
-    shown = blocks(schedule)
-    if iterations == 1:
-        shown = tuple(block for block in shown if block.kind != "loop")
-    paragraphs = [heading(schedule)]
-    for block in shown:
-        lines = [f"{_title(schedule, block, iterations)}:"]
-        lines += [f"    {line}" for line in _aligned(schedule, block.rows)]
-        paragraphs.append("\n".join(lines))
-    return "\n\n".join(paragraphs) + "\n"
+    paragraphs = []
+    for number, section in enumerate(schedule.sections):
+        count = iterations[number] if iterations is not None else None
+        if number > 0:
+            paragraphs.append(scope_text(section))
+        for block in blocks(section):
+            if block.kind == "loop" and count == 1:
+                continue
+            lines = [f"{_title(section, block, count)}:"]
+            lines += [f"    {line}" for line in _aligned(schedule, block.rows)]
+            paragraphs.append("\n".join(lines))
+    return "\n\n".join([heading(schedule), *paragraphs]) + "\n"
 
 
 def heading(schedule: Schedule) -> str:
-    """Name, parameters, streams, split and scope of a schedule, in one or two lines."""
-    each = schedule.each
+    """Name, parameters, streams and split of a schedule, and its first scope."""
     streams = ", ".join(("main", *(stream.name for stream in schedule.streams)))
     facts = [f"streams {streams}"]
     if schedule.split is not None:
         split = schedule.split
         facts.append(f"{split.dimension} in {schedule.pieces} pieces as {split.index}")
-    scope = f"each {each.name} in {each.path.span.text}"
     values = [f"{each.name} = {written(each.value)}" for each in schedule.parameters]
     name = schedule.name + (f"({', '.join(values)})" if values else "")
-    return f"{name}: {'; '.join(facts)}\n{scope}"
+    return f"{name}: {'; '.join(facts)}\n{scope_text(schedule.sections[0])}"
 
 
-def _title(schedule: Schedule, block: Block, iterations: int | None) -> str:
-    name = schedule.each.name
+def _title(section: Section, block: Block, iterations: int | None) -> str:
+    name = section.each.name if section.each is not None else ""
     match block.kind:
+        case "once":
+            return "once"
         case "first":
             return f"{name} 0"
         case "loop":

@@ -9,9 +9,12 @@ A graph has one statement a line; values are `name` or `name:type`, see TYPES:
     r = ?reshape(y)            may be a view: shares memory, yet is an operation
     p, _ = topk(x)             several results; nobody reads `_`
     add_(x, y)                 in place: writes its first operand
+    a = ns.op.overload(x)      an operator outside of aten
     return y x
 
-An operation is called like its first result, or else by its line (`line7`).
+Behind the module may stand, in this order, `marked a,b`, `by package.f,package.g` (the
+functions that it ran in) and `line 7`. An operation is called like its first result, or
+else by its line (`line7`).
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from dynaflow_dsl.graph.model import (
     Operation,
     Reference,
     Size,
+    SourceLine,
     TensorType,
     Value,
 )
@@ -58,7 +62,8 @@ TYPES = {
 POINTWISE = {"relu", "add.Tensor", "mul.Tensor", "add_.Tensor", "copy_"}
 CALL = re.compile(
     r"(?:(?P<results>.+?) = )?(?P<kind>[~?]?)(?P<operator>[\w.]+)\((?P<operands>.*?)\)"
-    r"(?: @ (?P<module>\S+))?"
+    r"(?: @ (?P<module>\S+))?(?: marked (?P<marks>\S+))?"
+    r"(?: by (?P<functions>\S+))?(?: line (?P<line>\d+))?"
 )
 
 
@@ -102,27 +107,37 @@ class _Builder:
             if text
         ]
         operator = call["operator"]
-        in_place = operator.partition(".")[0].endswith("_")
+        if operator.count(".") < 2:
+            operator = f"aten.{operator}{'' if '.' in operator else '.default'}"
+        in_place = operator.split(".")[1].endswith("_")
         named = [value.name for value in results if value is not None]
         self.modules.append(call["module"] or "")
         self.operations.append(
             Operation(
                 name=named[0] if named else f"line{number}",
-                operator=f"aten.{operator}{'' if '.' in operator else '.default'}",
+                operator=operator,
                 arguments=tuple(map(self.argument, operands)),
                 keywords=(),
                 results=tuple(results),
                 multiple=len(results) > 1,
                 writes=(names[0],) if in_place else (),
                 view=call["kind"] == "~",
-                tags=("pointwise",) if operator in POINTWISE else (),
+                tags=("pointwise",) if call["operator"] in POINTWISE else (),
                 module=call["module"] or "",
-                source=None,
+                source=SourceLine("m.py", int(call["line"]), "code")
+                if call["line"]
+                else None,
+                functions=_names(call["functions"]),
+                marks=_names(call["marks"]),
             )
         )
 
     def argument(self, text: str) -> Argument:
         return Reference(text) if text in self.values else int(text)
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(text.split(",")) if text else ()
 
 
 def graph(text: str, modules: Sequence[str] = ()) -> Graph:
@@ -166,7 +181,10 @@ def repeat(layer: str, count: int) -> str:
 
 
 def schedule(parts: str, each: str = ".layers.*", split: str = "") -> Schedule:
-    """A schedule of `NAME = SELECTOR` lines, issued one after the other."""
+    """A schedule of `NAME = SELECTOR` lines, issued one after the other.
+
+    `each` is the path, with what may follow it in the line of an `each`.
+    """
     lines = [line.strip() for line in parts.strip().splitlines()]
     indent = "\n        "
     text = f"""dfs 1
@@ -219,12 +237,10 @@ def marked(diagnostic: Diagnostic) -> str:
 
 def part(binding: Binding, name: str) -> BoundPart:
     """A part by its name, `before` and `after` included."""
-    candidates = (binding.before, *binding.parts, binding.after)
-    return next(p for p in candidates if p is not None and p.name == name)
+    return next(part for part in binding.everything if part.name == name)
 
 
 def held(binding: Binding, name: str) -> list[str]:
     """Names of operations of a part, a text for each iteration."""
-    candidates = (binding.before, *binding.parts, binding.after)
-    found = next((p for p in candidates if p is not None and p.name == name), None)
+    found = next((part for part in binding.everything if part.name == name), None)
     return [] if found is None else [" ".join(i.operations) for i in found.instances]

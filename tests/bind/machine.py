@@ -6,11 +6,12 @@ content was computed, so that two runs agree only if they computed the same thin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from hashlib import sha256
 
-from dynaflow_dsl.bind import Binding, BoundPart, Carried, Outer, Produced
+from dynaflow_dsl.bind import Binding, BoundPart, Output, Place, Produced
+from dynaflow_dsl.bind.model import GAP
 from dynaflow_dsl.graph.model import Graph, Operation, Reference
 from dynaflow_dsl.graph.operands import read_values
 
@@ -82,46 +83,84 @@ def run_graph(graph: Graph) -> list[str]:
     return outcome(graph, known, graph.outputs)
 
 
+@dataclass
+class Held:
+    """What the variables of a binding hold, by their numbers."""
+
+    binding: Binding
+    known: Environment
+    variables: dict[int, Tensor] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for part in self.binding.inner:
+            for i, instance in enumerate(part.instances):
+                gap = i if part.name == GAP else 0
+                for k, name in enumerate(instance.outputs):
+                    key = Output(part.name, k, gap)
+                    self.numbers[name] = self.binding.variables[key]
+
+    def read(self, name: str) -> Tensor:
+        """A value: through its variable where a part or a gap makes it."""
+        number = self.numbers.get(name)
+        return self.known[name] if number is None else self.variables[number]
+
+    def call(self, part: BoundPart | None, iteration: int) -> list[Tensor]:
+        """The results of a part, which are not bound yet."""
+        if part is None:
+            return []
+        instance = part.instances[iteration]
+        body = part.bodies[instance.body]
+        assert len(set(body.inputs)) == len(body.inputs)
+        local: Environment = {
+            mine: self.read(name)
+            for mine, name in zip(body.inputs, instance.inputs, strict=True)
+        }
+        weights = [self.known[name] for name in instance.parameters]
+        local.update(zip(body.parameters, weights, strict=True))
+        run(body.operations, local)
+        return [local[name] for name in body.outputs]
+
+    def bind(self, part: BoundPart | None, iteration: int, made: list[Tensor]) -> None:
+        """Give the results of a part their names."""
+        if part is None:
+            return
+        gap = iteration if part.name == GAP else 0
+        names = part.instances[iteration].outputs
+        for k, (name, tensor) in enumerate(zip(names, made, strict=True)):
+            number = self.binding.variables.get(Output(part.name, k, gap))
+            if number is not None:
+                self.variables[number] = tensor
+            else:
+                self.known[name] = tensor
+
+
 def run_binding(binding: Binding) -> list[str]:
-    """Part by part: programs, wired by the roles of their inputs alone."""
+    """Part by part: programs, wired by the variables that hold their inputs alone."""
     known = inputs(binding.graph)
-    made: dict[tuple[str, int], Tensor] = {}
-    _call(binding.before, 0, known, made)
-    for i in range(len(binding.iterations)):
-        previous = dict(made)
-        for part in binding.parts:
-            _call(part, i, known, made, previous)
-    _call(binding.after, 0, known, made)
-    return outcome(binding.graph, known, binding.results)
-
-
-def _call(
-    part: BoundPart | None,
-    iteration: int,
-    known: Environment,
-    made: dict[tuple[str, int], Tensor],
-    previous: Mapping[tuple[str, int], Tensor] | None = None,
-) -> None:
-    if part is None:
-        return
-    instance = part.instances[iteration]
-    body = part.bodies[instance.body]
-    given: list[Tensor] = []
-    for role in part.roles:
-        match role:
-            case Outer(values):
-                given.append(known[values[iteration]])
-            case Produced(maker, output):
-                given.append(made[(maker, output)])
-            case Carried(maker, output, initial):
-                first = iteration == 0 or previous is None
-                given.append(known[initial] if first else previous[(maker, output)])
-    assert len(set(body.inputs)) == len(body.inputs)
-    local: Environment = dict(zip(body.inputs, given, strict=True))
-    weights = [known[name] for name in instance.parameters]
-    local.update(zip(body.parameters, weights, strict=True))
-    run(body.operations, local)
-    for k, (mine, name) in enumerate(zip(body.outputs, instance.outputs, strict=True)):
-        made[(part.name, k)] = local[mine]
-        if name:
-            known[name] = local[mine]
+    held = Held(binding, known)
+    held.bind(binding.before, 0, held.call(binding.before, 0))
+    for s, section in enumerate(binding.sections):
+        for i in range(len(section.iterations)):
+            if binding.gaps is not None and (s, i) in binding.gaps.places:
+                n = binding.gaps.places.index(Place(s, i))
+                held.bind(binding.gaps.part, n, held.call(binding.gaps.part, n))
+            fresh = dict(held.variables)
+            old = dict(held.variables)
+            for part in section.parts:
+                # What this iteration makes is seen where a role says so.
+                held.variables = dict(fresh)
+                for role, name in zip(
+                    part.roles, part.instances[i].inputs, strict=True
+                ):
+                    if not isinstance(role, Produced) and name in held.numbers:
+                        number = held.numbers[name]
+                        if number in old:
+                            held.variables[number] = old[number]
+                made = held.call(part, i)
+                held.variables = fresh
+                held.bind(part, i, made)
+                fresh = held.variables
+    held.bind(binding.after, 0, held.call(binding.after, 0))
+    results = [held.read(name).read() for name in binding.results]
+    return results + [known[item.name].read() for item in binding.graph.inputs]

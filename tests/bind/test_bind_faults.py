@@ -165,7 +165,20 @@ def test_operations_of_a_layer_that_no_part_takes() -> None:
     assert found.notes[0] == "relu in layers.0.norm"
 
 
-def test_own_operations_that_lie_between() -> None:
+def test_operations_between_parts_of_one_iteration() -> None:
+    text = """
+        input h0
+        a0 = relu(h0) @ layers.0.attn
+        m0 = relu(a0) @ bridge
+        h1 = relu(m0) @ layers.0.mlp
+        return h1
+    """
+    found = fault(ALL, graph(text))
+    assert found.code == "DFS203"
+    assert found.message == "no part takes root.bridge, which runs between parts"
+
+
+def test_a_gap_reads_what_was_made_anew() -> None:
     text = """
         input h0
         a0 = relu(h0) @ layers.0.attn
@@ -176,31 +189,10 @@ def test_own_operations_that_lie_between() -> None:
         return a2 b1
     """
     found = fault("attn = .attn", graph(text))
-    assert found.code == "DFS203"
-    assert found.message == "no part takes (own in .), which runs between parts"
-
-
-def test_operations_between_layers() -> None:
-    text = LINES.replace("relu(h1)", "relu(skip)").replace(
-        "a1 = ", "skip = relu(h1) @ bridge\na1 = "
-    )
-    found = fault(ALL, graph(text))
-    assert found.code == "DFS203"
+    assert found.code == "DFS205"
     assert found.message == (
-        "operations lie between the modules that this 'each' repeats over"
-    )
-    assert marked(found) == ".layers.*"
-    assert found.primary is not None
-    assert found.primary.text == "leaves out bridge"
-
-
-def test_layers_that_the_each_leaves_out() -> None:
-    model = graph(LINES.replace("layers.1", "layers.odd"))
-    found = fault(ALL, model, each=".layers.?")
-    assert found.code == "DFS203"
-    assert found.primary is not None
-    assert found.primary.text == (
-        "leaves out layers.odd.attn.proj, layers.odd.norm, layers.odd.mlp"
+        "attn differs between layers.0 and layers.1: what the first makes is read "
+        "after the second has made it anew"
     )
 
 

@@ -73,7 +73,7 @@ def traced() -> Traced:
 
 def every(binding: Binding) -> set[str]:
     """Names of operations of all owners."""
-    owners = [p for p in (binding.before, *binding.parts, binding.after) if p]
+    owners = binding.everything
     return {name for p in owners for i in p.instances for name in i.operations}
 
 
@@ -87,7 +87,7 @@ def test_parts_do_what_the_model_does(
     binding = bound(parts, graph, each=EACH, split=split)
     assert every(binding) == {operation.name for operation in graph.operations}
     assert run_binding(binding) == run_graph(graph)
-    assert [i.path for i in binding.iterations] == [
+    assert [i.path for i in binding.sections[0].iterations] == [
         f"model.layers.{i}" for i in range(3)
     ]
 

@@ -7,7 +7,8 @@ from collections import Counter
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dynaflow_dsl.bind import Binding
+from dynaflow_dsl.bind import Binding, BoundPart, Place
+from dynaflow_dsl.bind.model import GAP
 from tests.bind.graphs import attempt, graph
 from tests.bind.machine import run_binding, run_graph
 
@@ -115,8 +116,13 @@ def cuts(draw: st.DrawFn, model: str) -> str:
 
 def positions(binding: Binding) -> dict[object, int]:
     """When each instance runs, and with it each value that it gives away."""
-    steps = [(binding.before, 0)]
-    steps += [(p, i) for i in range(len(binding.iterations)) for p in binding.parts]
+    steps: list[tuple[BoundPart | None, int]] = [(binding.before, 0)]
+    for s, section in enumerate(binding.sections):
+        for i in range(len(section.iterations)):
+            if binding.gaps is not None and (s, i) in binding.gaps.places:
+                n = binding.gaps.places.index(Place(s, i))
+                steps.append((binding.gaps.part, n))
+            steps += [(part, i) for part in section.parts]
     steps.append((binding.after, 0))
     found: dict[object, int] = {}
     for number, (part, i) in enumerate(steps):
@@ -128,7 +134,7 @@ def positions(binding: Binding) -> dict[object, int]:
 
 def check(binding: Binding) -> None:
     """What holds for every binding, whatever the graph."""
-    parts = [p for p in (binding.before, *binding.parts, binding.after) if p]
+    parts = binding.everything
     made = Counter(
         name for part in parts for i in part.instances for name in i.operations
     )
@@ -138,8 +144,9 @@ def check(binding: Binding) -> None:
     order = positions(binding)
     for part in parts:
         for i, instance in enumerate(part.instances):
-            assert len(instance.inputs) == len(part.roles)
-            assert len(instance.outputs) == len(part.bodies[0].outputs)
+            if part.name != GAP:
+                assert len(instance.inputs) == len(part.roles)
+                assert len(instance.outputs) == len(part.bodies[0].outputs)
             for name in instance.inputs:
                 assert order.get(name, -1) < order[(part.name, i)]
     assert run_binding(binding) == run_graph(binding.graph)

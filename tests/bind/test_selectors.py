@@ -4,6 +4,7 @@ import pytest
 
 from dynaflow_dsl.bind.dependence import analyse
 from dynaflow_dsl.bind.selectors import Scope, evaluate, index_modules, matches
+from dynaflow_dsl.graph.model import Graph
 from tests.bind.graphs import bound, graph, held, repeat, schedule
 
 # Four operations side by side, so that any of them can be a part, and one that joins.
@@ -64,17 +65,17 @@ def test_many_any_depths_do_not_take_exponential_time() -> None:
     assert not matches(["**", "a"] * 30, ["a"] * 29)
 
 
-def names_of(selector: str, index: int) -> str:
-    """The operations that a selector names in one of the three iterations."""
-    parts = schedule(f"a = {selector}\nmlp = .mlp").each.parts
+def names_of(selector: str, index: int, model: Graph = MODEL, count: int = 3) -> str:
+    """The operations that a selector names in one of the iterations."""
+    parts = schedule(f"a = {selector}\nmlp = .mlp").parts
     scope = Scope(
-        index_modules(MODEL.modules, analyse(MODEL)),
-        ("layers.0", "layers.1", "layers.2"),
+        index_modules(model.modules, analyse(model)),
+        tuple(f"layers.{i}" for i in range(count)),
         index,
         {part.name: part for part in parts},
     )
     numbers = evaluate(parts[0].selector, scope)
-    return " ".join(MODEL.operations[n].name for n in sorted(numbers))
+    return " ".join(model.operations[n].name for n in sorted(numbers))
 
 
 @pytest.mark.parametrize(
@@ -112,6 +113,109 @@ def test_a_selector_names_operations(selector: str, names: str) -> None:
 )
 def test_neighbours_and_the_whole_model(selector: str, names: list[str]) -> None:
     assert [names_of(selector, i) for i in range(3)] == names
+
+
+@pytest.mark.parametrize(
+    ("selector", "names"),
+    [
+        # Per iteration, the first side that names something.
+        (".norm or .attn", ["norm0", "norm1", "norm2"]),
+        (".gone or .norm", ["norm0", "norm1", "norm2"]),
+        (".dropout or .norm", ["norm0", "norm1", "norm2"]),
+        ("next.norm or root.head", ["norm1", "norm2", "y"]),
+        ("prev.norm or root.embed", ["h0", "norm0", "norm1"]),
+        ("next.gone or prev.norm or root.head", ["y", "norm0", "norm1"]),
+        ("(next.norm or .attn.q_proj) - root.layers.1", ["", "norm2", "q2"]),
+        ("mlp or .norm", ["h1", "h2", "h3"]),
+        ("root.layers.0.norm or .norm", ["norm0", "norm0", "norm0"]),
+    ],
+)
+def test_or_is_decided_in_each_iteration(selector: str, names: list[str]) -> None:
+    assert [names_of(selector, i) for i in range(3)] == names
+
+
+@pytest.mark.parametrize(
+    ("selector", "names"),
+    [
+        ("own in (.attn + .norm)", "norm1 mix1"),
+        ("own in (.attn - .attn.*)", "mix1"),
+        ("own in (.attn.* - .attn.q_proj)", "k1"),
+        ("own in (.gone or .attn)", "mix1"),
+        ("own in mlp", "h2"),
+        ("own in (own in .attn)", "mix1"),
+        ("own in next.attn", "mix2"),
+        ("own in (activation in .attn)", "mix1"),
+        ('own in ("aten.relu" in .)', ""),
+        ("(own in .) or .norm", "norm1"),
+    ],
+)
+def test_own_operations_of_any_selector(selector: str, names: str) -> None:
+    assert names_of(selector, 1) == names
+
+
+KINDS = graph(
+    """
+    input x
+    weight w
+    a = linear(x, w) @ layers.0.attn marked gate by m.f,m.g
+    v = ~view(a) @ layers.0.attn marked gate,look by m.f
+    r = _c10d_functional.all_reduce.default(v) @ layers.0.attn line 3
+    s = ?_c10d_functional.wait_tensor.default(r) @ layers.0.attn line 3
+    b = matmul(s, w) @ layers.0.mlp marked gate/two by m.f,m.g.inner
+    c = _c10d_functional.all_gather_into_tensor.default(b) @ layers.0.mlp line 4
+    d = ?_c10d_functional.wait_tensor.default(c) @ layers.0.mlp line 4
+    _c10d_functional.all_reduce_.default(d) @ layers.0.mlp line 5
+    e = ?_c10d_functional.wait_tensor.default(d) @ layers.0.mlp line 5
+    f = _c10d_functional.all_reduce.default(e) @ layers.0.mlp line 6
+    g = ?_c10d_functional.wait_tensor.default(f) @ layers.0.mlp line 6
+    copy_(e, g) @ layers.0.mlp line 6
+    h, i = _c10d_functional.all_reduce_coalesced.default(e, d) @ layers.0.mlp line 7
+    j = ?_c10d_functional.wait_tensor.default(h) @ layers.0.mlp line 7
+    k = ?_c10d_functional.wait_tensor.default(i) @ layers.0.mlp line 7
+    copy_(x, k) @ layers.0.mlp line 8
+    l = _c10d_functional.wait_tensor.default(x) @ layers.0.mlp line 9
+    y = add.Tensor(j, l) @ layers.0
+    return y
+    """
+)
+
+
+@pytest.mark.parametrize(
+    ("selector", "names"),
+    [
+        ("all_reduce in .attn", "r s"),
+        # In place, and written in place; a copy that the model makes itself is not.
+        ("all_reduce in .mlp", "line10 e f g line14 h j k"),
+        ("all_gather in .", "c d"),
+        ("collective in .mlp", "c d line10 e f g line14 h j k"),
+        ("matmul in .", "a b"),
+        ("matmul in .mlp", "b"),
+        ("matmul in (.attn or .mlp)", "a"),
+        ("(matmul in .) - .attn", "b"),
+        ("matmul in (matmul in .mlp)", "b"),
+        ("softmax in .", ""),
+        ('"aten.linear" in .', "a"),
+        ('"aten.linear.default" in .', "a"),
+        ('"aten.lin" in .', ""),
+        ('"aten.*" in .', "a b line14 line18 y"),
+        ('"*all_gather*" in .', "c"),
+        ('"*.wait_tensor" in .attn', "s"),
+        ('"aten.add.?ensor" in .', "y"),
+        ('"aten.view" in .', ""),
+        ('"mark:gate" in .', "a"),
+        ('"mark:gate*" in .', "a b"),
+        ('"mark:gate?two" in .', "b"),
+        ('"mark:look" in .', ""),
+        ('"mark:gate" in .mlp', ""),
+        ('"function:m.f" in .', "a b"),
+        ('"function:m.g" in .', "a"),
+        ('"function:*.inner" in .', "b"),
+        ('"function:m.g*" in .', "a b"),
+        ('"mark:gate*" in ("function:m.g" in .)', "a"),
+    ],
+)
+def test_some_operations_of_a_set(selector: str, names: str) -> None:
+    assert names_of(selector, 0, KINDS, 1) == names
 
 
 @pytest.mark.parametrize("selector", [".", ".**", "root.layers.*", "rest"])

@@ -69,10 +69,14 @@ def test_json_has_streams_and_windows(workspace: Workspace, capsys: Capture) -> 
     assert run(["show", "stack.dfs", "--output-format", "json"]) == 0
     (shown,) = json.loads(capsys.readouterr().out)["results"]
     assert shown["streams"] == ["main", "side"]
-    assert [block["block"] for block in shown["blocks"]] == ["first", "loop", "last"]
-    assert shown["blocks"][1]["windows"][0][1] == {
+    assert [block["block"] for block in shown["sections"][0]["blocks"]] == [
+        "first",
+        "loop",
+        "last",
+    ]
+    assert shown["sections"][0]["blocks"][1]["windows"][0][1] == {
         "stream": "main",
-        "steps": [{"part": "reduce", "piece": 1, "previous": True}],
+        "steps": [{"part": "reduce", "piece": 1, "previous": True, "after": []}],
     }
 
 

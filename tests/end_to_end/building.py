@@ -116,11 +116,11 @@ def _pieces(binding: Binding) -> Any:
 
 
 def _whole(binding: Binding) -> set[str]:
-    parts = (binding.before, binding.after)
+    once = {"before", "after", *binding.joined}
     return {
         name
-        for part in parts
-        if part is not None
+        for part in binding.everything
+        if part.name in once
         for instance in part.instances
         for name in instance.operations
     }

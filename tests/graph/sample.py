@@ -51,6 +51,8 @@ def sample() -> TracedModel:
                 (),
                 "linear",
                 LINE,
+                ("package.model.Model.forward", "package.model.project"),
+                ("outer", "gate"),
             ),
             Operation(
                 "copy_",
@@ -161,6 +163,7 @@ def graphs(draw: st.DrawFn, entry: str) -> Graph:
         else:
             inputs.append(Input(name, kind, value(name)))  # type: ignore[arg-type]
     operations: list[Operation] = []
+    stacks = st.lists(st.sampled_from(("f", "f#2", "a.f", "b.f")), unique=True)
     lines = st.builds(SourceLine, NAMES, st.integers(0, 3), st.just("code"))
     for name in names[count:]:
         given = arguments(list(known))
@@ -187,6 +190,8 @@ def graphs(draw: st.DrawFn, entry: str) -> Graph:
                 tags=tuple(draw(st.lists(NAMES, max_size=2))),
                 module=draw(st.sampled_from(modules)),
                 source=draw(st.none() | lines),
+                functions=tuple(draw(stacks)),
+                marks=tuple(draw(st.lists(NAMES, max_size=2, unique=True))),
             )
         )
     outputs = draw(st.lists(st.sampled_from(known), max_size=2)) if known else []

@@ -45,6 +45,8 @@ def renamed() -> Graph:
 
 SAME: dict[str, Callable[[], Graph]] = {
     "source": lambda: operation(0, source=None),
+    "functions": lambda: operation(0, functions=("package.model.renamed",)),
+    "marks": lambda: operation(0, marks=()),
     "operation name": lambda: operation(0, name="other"),
     "value names": renamed,
     "modules that run nothing": lambda: replace(GRAPH, modules=()),

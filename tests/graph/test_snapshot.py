@@ -137,7 +137,7 @@ def test_what_is_no_json_is_refused(text: str) -> None:
 
 OPERATION = "graphs[0]: operations[1]: "
 BAD_FIELDS: list[tuple[list[str | int], object, str]] = [
-    (["format"], 2, "its format is 2, not 1"),
+    (["format"], 1, "its format is 1, not 2"),
     (["format"], True, "'format' is not of type int"),
     (["target"], None, "'target' is not of type str"),
     (["extra"], 1, "'extra' is unknown"),
@@ -194,6 +194,10 @@ BAD_FIELDS: list[tuple[list[str | int], object, str]] = [
     (["graphs", 0, "operations", 1, "writes"], ["z"], "'z', which is none of its"),
     (["graphs", 0, "operations", 1, "source"], "a.py:7", "'a.py:7' is not in 'code'"),
     (["graphs", 0, "operations", 1, "source"], "a.py", "'a.py' is not in 'code'"),
+    (["graphs", 0, "operations", 1, "functions"], "f", "'f' is none of 'functions'"),
+    (["graphs", 0, "operations", 1, "marks"], ["a", "a"], "marks: 'a' is there twice"),
+    (["graphs", 0, "operations", 1, "marks"], [""], "marks: it is no list of names"),
+    (["graphs", 0, "functions"], {"f": "f"}, "functions.f: it is no list of names"),
     (["graphs", 1], None, "graphs[1]: it is not an object"),
     (["graphs"], [], "graphs: there is none"),
     (["graphs", 0, "dimensions"], [["batch", 0, None]], "no sizes from 0 to None"),

@@ -10,6 +10,7 @@ from dynaflow_dsl.plan.model import (
     Free,
     Hold,
     Join,
+    Loop,
     Merge,
     Plan,
     Record,
@@ -27,9 +28,12 @@ from tests.prove.simulator import judge
 S = TypeVar("S", bound=Statement)
 
 
-def all_of(plan: Plan, kind: type[S], section: str = "") -> Iterator[S]:
-    for name in (section,) if section else ("first", "loop", "last"):
-        for block in getattr(plan.step, name):
+def all_of(plan: Plan, kind: type[S], *, loops: bool | None = None) -> Iterator[S]:
+    """All statements of a kind, or those in loops, or those outside of them."""
+    for segment in plan.step.segments:
+        if loops is not None and loops != isinstance(segment, Loop):
+            continue
+        for block in segment.blocks:
             yield from (s for s in block.statements if isinstance(s, kind))
 
 
@@ -52,7 +56,7 @@ def test_a_single_stream_needs_no_waits_and_no_join() -> None:
 def test_one_layer_has_no_loop_after_a_stagger() -> None:
     on: dict[str, str | list[str]] = {"attn": "side"}
     schedule = scheduled(layers(TWO, 1), on, 2, stagger("attn", "mlp"), "side")
-    assert schedule.plan.step.loop == ()
+    assert not any(isinstance(s, Loop) for s in schedule.plan.step.segments)
     assert is_right(schedule)
 
 
@@ -80,9 +84,9 @@ def test_a_result_of_main_is_not_copied() -> None:
 
 def test_the_first_pass_waits_for_the_start_in_place_of_a_layer_before() -> None:
     schedule = scheduled(TWO, {"mlp": "side"}, 1, order("attn", "mlp"), "side")
-    (wait,) = (w for w in all_of(schedule.plan, Wait, "loop") if w.label == "attn")
+    (wait,) = (w for w in all_of(schedule.plan, Wait, loops=True) if w.label == "attn")
     assert wait == Wait("main", "mlp_done", "attn", ("hidden",))
-    records = [record.event for record in all_of(schedule.plan, Record, "first")]
+    records = [record.event for record in all_of(schedule.plan, Record, loops=False)]
     assert "mlp_done" in records
     assert is_right(schedule)
 
@@ -99,10 +103,10 @@ def test_a_stream_that_begins_in_the_loop_is_forked_before_it() -> None:
         head=(("attn", 0),),
     )
     schedule = scheduled(model, {"store": "side"}, 1, order("store | attn"), "side")
-    forks = [w for w in all_of(schedule.plan, Wait, "first") if w.stream == "side"]
+    forks = [w for w in all_of(schedule.plan, Wait, loops=False) if w.stream == "side"]
     assert [fork.event for fork in forks] == ["before_done"]
     assert not any(
-        w.event == "before_done" for w in all_of(schedule.plan, Wait, "loop")
+        w.event == "before_done" for w in all_of(schedule.plan, Wait, loops=True)
     )
     assert is_right(schedule)
 
@@ -156,7 +160,7 @@ def test_two_results_of_a_step_have_ends_of_their_own() -> None:
 
 def test_what_was_made_before_the_loop_may_be_held_once() -> None:
     schedule = scheduled(TWO, {"mlp": "side"}, 1, order("attn", "mlp"), "side")
-    (hold,) = all_of(schedule.plan, Hold, "first")
+    (hold,) = all_of(schedule.plan, Hold, loops=False)
     assert hold.variables == ("hidden",)
     # It does not grow with the layers, so nobody is told.
     assert prove(schedule.plan).diagnostics == ()
@@ -185,7 +189,7 @@ def test_late_layers_that_share_a_cache() -> None:
         cache_of=(*range(10), 9, 11),
     )
     schedule = scheduled(model, {"store": "side"}, 1, order("attn", "store"), "side")
-    assert any(w.label == "attn" for w in all_of(schedule.plan, Wait, "loop"))
+    assert any(w.label == "attn" for w in all_of(schedule.plan, Wait, loops=True))
     assert is_right(schedule)
 
 

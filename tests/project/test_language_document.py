@@ -34,12 +34,14 @@ LAYER = """
     v%i = relu(norm%i) @ model.layers.%i.self_attn.v_proj
     s%i = mul.Tensor(q%i, k%i) @ model.layers.%i.self_attn
     t%i = mul.Tensor(s%i, v%i) @ model.layers.%i.self_attn
-    o%i = relu(t%i) @ model.layers.%i.self_attn.o_proj
+    y%i = relu(t%i) @ model.layers.%i.self_attn.o_proj
+    z%i = _c10d_functional.all_reduce.default(y%i) @ model.layers.%i.self_attn.o_proj
+    o%i = ?_c10d_functional.wait_tensor.default(z%i) @ model.layers.%i.self_attn.o_proj
     r%i = add.Tensor(h%i, o%i) @ model.layers.%i
     p%i = relu(r%i) @ model.layers.%i.post_attention_layernorm
-    g%i = relu(p%i) @ model.layers.%i.mlp.gate_proj
+    g%i = relu(p%i) @ model.layers.%i.mlp.gate_proj marked gate
     u%i = relu(p%i) @ model.layers.%i.mlp.up_proj
-    m%i = mul.Tensor(g%i, u%i) @ model.layers.%i.mlp
+    m%i = mul.Tensor(g%i, u%i) @ model.layers.%i.mlp by model.swiglu
     d%i = relu(m%i) @ model.layers.%i.mlp.down_proj
     h%n = add.Tensor(r%i, d%i) @ model.layers.%i
 """
@@ -75,7 +77,7 @@ SHOWN_OTHERWISE = {
     "DFS113": "about a file",
     "DFS115": "about a model",
     "DFS116": "no fault",
-    "DFS306": "needs `after`, which is not in this release",
+    "DFS117": "about a package",
 }
 
 
@@ -217,7 +219,7 @@ def test_windows_of_the_stagger() -> None:
     """The windows that the document prints are those that the compiler makes."""
     (text,) = [text for _, text in BLOCKS if "attn_out" in text and "stagger" in text]
     file = pipeline.understand(Source("s.dfs", completed(text))).unwrap()
-    windows = [window.text for window in file.schedules[0].each.windows]
+    windows = [window.text for window in file.schedules[0].sections[0].windows]
     printed = re.findall(r"^```text\n(.*?)^```", DOCUMENT, re.M | re.S)
     spaced = [[" ".join(line.split()) for line in p.splitlines()] for p in printed]
     assert windows in spaced

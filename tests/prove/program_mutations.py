@@ -11,6 +11,7 @@ from dynaflow_dsl.plan.model import (
     Free,
     Hold,
     Join,
+    Loop,
     Merge,
     Plan,
     Program,
@@ -20,8 +21,6 @@ from dynaflow_dsl.plan.model import (
     Statement,
     Wait,
 )
-
-SECTIONS = ("first", "loop", "last")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +34,22 @@ class Mutation:
 
 def removals(plan: Plan) -> Iterator[Mutation]:
     """Every statement that is no call, left out alone."""
-    for section, b, s, statement in _statements(plan.step):
+    for spot, s, statement in _statements(plan.step):
         if isinstance(statement, Call | Return):
             continue
-        kept = _block(plan.step, section, b).statements
-        changed = _changed(plan, section, b, (*kept[:s], *kept[s + 1 :]))
-        yield Mutation(f"{_kind(statement)} removed", _say(section, statement), changed)
+        kept = _block(plan.step, spot).statements
+        changed = with_block(plan, spot, (*kept[:s], *kept[s + 1 :]))
+        yield Mutation(
+            f"{_kind(statement)} removed", _say(_where(plan, spot), statement), changed
+        )
 
 
 def moves(plan: Plan) -> Iterator[Mutation]:
     """Every statement but calls, earlier, later, and at the start of its block."""
-    for section, b, s, statement in _statements(plan.step):
+    for spot, s, statement in _statements(plan.step):
         if isinstance(statement, Call | Return):
             continue
-        kept = _block(plan.step, section, b).statements
+        kept = _block(plan.step, spot).statements
         rest = (*kept[:s], *kept[s + 1 :])
         targets = {"earlier": s - 1, "later": s + 1, "first": 0}
         for word, target in targets.items():
@@ -57,15 +58,17 @@ def moves(plan: Plan) -> Iterator[Mutation]:
             if word == "first" and s <= 1:
                 continue
             moved = (*rest[:target], statement, *rest[target:])
-            changed = _changed(plan, section, b, moved)
+            changed = with_block(plan, spot, moved)
             yield Mutation(
-                f"{_kind(statement)} {word}", _say(section, statement), changed
+                f"{_kind(statement)} {word}",
+                _say(_where(plan, spot), statement),
+                changed,
             )
 
 
 def swaps(plan: Plan) -> Iterator[Mutation]:
     """Slices and joined pieces in another order."""
-    for section, b, s, statement in _statements(plan.step):
+    for spot, s, statement in _statements(plan.step):
         match statement:
             case Slices(targets) if len(targets) > 1:
                 other: Statement = replace(statement, targets=targets[::-1])
@@ -73,29 +76,43 @@ def swaps(plan: Plan) -> Iterator[Mutation]:
                 other = replace(statement, pieces=pieces[::-1])
             case _:
                 continue
-        kept = _block(plan.step, section, b).statements
-        changed = _changed(plan, section, b, (*kept[:s], other, *kept[s + 1 :]))
-        yield Mutation(f"{_kind(statement)} turned", _say(section, statement), changed)
+        kept = _block(plan.step, spot).statements
+        changed = with_block(plan, spot, (*kept[:s], other, *kept[s + 1 :]))
+        yield Mutation(
+            f"{_kind(statement)} turned", _say(_where(plan, spot), statement), changed
+        )
 
 
-def _statements(program: Program) -> Iterator[tuple[str, int, int, Statement]]:
-    for section in SECTIONS:
-        for b, block in enumerate(getattr(program, section)):
+# A segment of the program, and a block in it.
+Spot = tuple[int, int]
+
+
+def _statements(program: Program) -> Iterator[tuple[Spot, int, Statement]]:
+    for n, segment in enumerate(program.segments):
+        for b, block in enumerate(segment.blocks):
             for s, statement in enumerate(block.statements):
-                yield section, b, s, statement
+                yield (n, b), s, statement
 
 
-def _block(program: Program, section: str, b: int) -> Block:
-    block: Block = getattr(program, section)[b]
-    return block
+def _block(program: Program, spot: Spot) -> Block:
+    return program.segments[spot[0]].blocks[spot[1]]
 
 
-def _changed(
-    plan: Plan, section: str, b: int, statements: tuple[Statement, ...]
-) -> Plan:
-    blocks = list(getattr(plan.step, section))
-    blocks[b] = replace(blocks[b], statements=statements)
-    return replace(plan, step=replace(plan.step, **{section: tuple(blocks)}))
+def with_block(plan: Plan, spot: Spot, statements: tuple[Statement, ...]) -> Plan:
+    """The plan with other statements in one block of its step."""
+    segments = list(plan.step.segments)
+    blocks = list(segments[spot[0]].blocks)
+    blocks[spot[1]] = replace(blocks[spot[1]], statements=statements)
+    segments[spot[0]] = replace(segments[spot[0]], blocks=tuple(blocks))
+    return replace(plan, step=Program(tuple(segments)))
+
+
+def _where(plan: Plan, spot: Spot) -> str:
+    """`loop`, or which straight segment it is."""
+    segments = plan.step.segments
+    if isinstance(segments[spot[0]], Loop):
+        return "loop"
+    return "first" if spot[0] < len(segments) / 2 else "last"
 
 
 def _kind(statement: Statement) -> str:

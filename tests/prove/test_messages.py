@@ -5,10 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dynaflow_dsl.diagnostics import Diagnostic, Severity
-from dynaflow_dsl.plan.model import Join, Return, Wait
+from dynaflow_dsl.plan.model import (
+    Join,
+    Loop,
+    Plan,
+    Program,
+    Return,
+    Statement,
+    Wait,
+)
 from dynaflow_dsl.prove import prove
 from tests.plan.layered import Layered, Read, Shape
-from tests.prove.program_mutations import moves, removals
+from tests.prove.program_mutations import Spot, moves, removals, with_block
 from tests.prove.schedules import SCHEDULED_HALVES as HALVES
 from tests.prove.schedules import order, scheduled
 
@@ -51,39 +59,41 @@ def test_a_step_that_ends_before_its_streams() -> None:
     assert all("is freed before side has waited for" in d.message for d in found)
 
 
+def last_of(plan: Plan) -> tuple[Spot, tuple[Statement, ...]]:
+    """The block that runs after the parts."""
+    (block,) = plan.step.segments[-1].blocks
+    return (len(plan.step.segments) - 1, 0), block.statements
+
+
 def test_work_that_main_never_waits_for() -> None:
     plan = HALVES.plan
-    last = plan.step.last[-1]
-    kept = tuple(s for s in last.statements if not isinstance(s, Join))
+    spot, statements = last_of(plan)
+    kept = tuple(s for s in statements if not isinstance(s, Join))
+    changed = with_block(plan, spot, kept)
     # Without the last mlp, main waits for no attention of the last layer.
-    changed = replace(plan.step, last=(replace(last, statements=kept),))
-    codes = {d.message for d in prove(replace(plan, step=changed)).diagnostics}
+    *segments, _, after = changed.step.segments
+    changed = replace(changed, step=Program((*segments, after)))
+    codes = {d.message for d in prove(changed).diagnostics}
     assert "the step ends before main has waited for side" in codes
 
 
 def test_nothing_behind_the_return_counts() -> None:
     plan = HALVES.plan
-    *blocks, last = plan.step.last
-    join = next(s for s in last.statements if isinstance(s, Join))
-    rest = tuple(s for s in last.statements if not isinstance(s, Join))
-    for statements in ((*rest, join), rest):
-        changed = replace(
-            plan.step, last=(*blocks, replace(last, statements=statements))
-        )
-        assert prove(replace(plan, step=changed)).value is None
-    without = tuple(s for s in last.statements if not isinstance(s, Return))
-    changed = replace(plan.step, last=(*blocks, replace(last, statements=without)))
-    found = prove(replace(plan, step=changed)).diagnostics
+    spot, statements = last_of(plan)
+    join = next(s for s in statements if isinstance(s, Join))
+    rest = tuple(s for s in statements if not isinstance(s, Join))
+    for changed in ((*rest, join), rest):
+        assert prove(with_block(plan, spot, changed)).value is None
+    without = tuple(s for s in statements if not isinstance(s, Return))
+    found = prove(with_block(plan, spot, without)).diagnostics
     assert [(d.code, d.message) for d in found] == [("DFS900", "nothing is returned")]
 
 
 def test_a_wait_for_nothing() -> None:
     plan = HALVES.plan
-    first = plan.step.first[0]
     wait = Wait("side", "mlp_0_done", "attn[0]", ())
-    block = replace(first, statements=(*first.statements, wait))
-    changed = replace(plan.step, first=(block, *plan.step.first[1:]))
-    (found,) = prove(replace(plan, step=changed)).diagnostics
+    statements = plan.step.segments[0].blocks[0].statements
+    (found,) = prove(with_block(plan, (0, 0), (*statements, wait))).diagnostics
     assert (found.code, found.message) == (
         "DFS900",
         "side waits for mlp_0_done, never recorded",
@@ -93,13 +103,13 @@ def test_a_wait_for_nothing() -> None:
 def test_a_wait_that_breaks_a_window() -> None:
     # Safe, but the two steps of the window can no longer overlap.
     plan = HALVES.plan
-    block = plan.step.loop[0]
+    loop = next(n for n, s in enumerate(plan.step.segments) if isinstance(s, Loop))
+    block = plan.step.segments[loop].blocks[0]
     calls = [s for s in block.statements if getattr(s, "label", "") == "prev.mlp[1]"]
     at = block.statements.index(calls[0])
     wait = Wait("main", "attn_0_done", "prev.mlp[1]", ())
     statements = (*block.statements[:at], wait, *block.statements[at:])
-    loop = (replace(block, statements=statements), *plan.step.loop[1:])
-    (found,) = prove(replace(plan, step=replace(plan.step, loop=loop))).diagnostics
+    (found,) = prove(with_block(plan, (loop, 0), statements)).diagnostics
     assert found.code == "DFS302"
     assert (
         found.message == "attn[0] and prev.mlp[1] cannot overlap: something orders them"

@@ -40,10 +40,10 @@ def test_a_group_means_what_its_parts_mean() -> None:
     inline, own = file(INLINE), file(OWN)
     other = file(OTHER, p=f"dfs 1\nparts layers:\n{PARTS}")
     assert inline.digest == own.digest == other.digest
-    windows = [w.text for w in inline.schedules[0].each.windows]
+    windows = [w.text for w in inline.schedules[0].sections[0].windows]
     for each in (own, other):
         (schedule,) = each.schedules
-        assert [window.text for window in schedule.each.windows] == windows
+        assert [window.text for window in schedule.sections[0].windows] == windows
 
 
 def test_the_digest_follows_the_imported_file() -> None:
@@ -56,12 +56,12 @@ def test_the_digest_follows_the_imported_file() -> None:
 
 def test_every_place_in_a_part_knows_the_use() -> None:
     (schedule,) = file(OTHER, p=f"dfs 1\nparts layers:\n{PARTS}").schedules
-    for part in schedule.each.parts:
+    for part in schedule.parts:
         for span in (part.span, part.name_span, part.selector.span):
             assert span.source.name == "p.dfs"
             (use,) = span.uses
             assert (use.source.name, use.text) == ("a.dfs", "use layers")
-    assert schedule.each.windows[0].span.uses == ()
+    assert schedule.sections[0].windows[0].span.uses == ()
 
 
 def test_parts_of_a_group_and_of_the_each_read_each_other() -> None:
@@ -70,7 +70,7 @@ def test_parts_of_a_group_and_of_the_each_read_each_other() -> None:
         "        use layers\n", "        use layers\n        part gate = .gate\n"
     )
     text = text.replace("            mlp\n", "            mlp\n            gate\n")
-    assert [p.name for p in file(text).schedules[0].each.parts] == [
+    assert [p.name for p in file(text).schedules[0].parts] == [
         "attn",
         "mlp",
         "gate",
@@ -83,8 +83,8 @@ def test_two_groups_and_several_schedules() -> None:
     body = USE[6:].replace("use layers", "use b\n        use a")
     text = f"dfs 1\n{groups}{body}{body.replace('schedule s', 'schedule t')}"
     first, second = file(text).schedules
-    assert [part.name for part in first.each.parts] == ["mlp", "attn"]
-    assert first.each.parts[0].span.uses != second.each.parts[0].span.uses
+    assert [part.name for part in first.parts] == ["mlp", "attn"]
+    assert first.parts[0].span.uses != second.parts[0].span.uses
 
 
 def test_a_file_of_groups_alone_is_fine() -> None:

@@ -33,9 +33,9 @@ def test_halves() -> None:
     assert plan.doc.startswith("While one half is in attention")
     assert [stream.name for stream in plan.streams] == ["side"]
     assert plan.pieces == 2
-    assert plan.each.name == "layer"
-    assert plan.each.path.pattern == ("model", "layers", "*")
-    attn, mlp = plan.each.parts
+    assert plan.sections[0].each.name == "layer"
+    assert plan.sections[0].each.path.pattern == ("model", "layers", "*")
+    attn, mlp = plan.parts
     assert (attn.name, attn.streams) == ("attn", ("side", "side"))
     assert (mlp.name, mlp.streams) == ("mlp", ("main", "main"))
     assert isinstance(attn.selector, model.UnionSelector)
@@ -49,14 +49,14 @@ def test_halves() -> None:
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
 def test_what_is_missing_in_this_release_is_said(example: Path) -> None:
     found = [each.code for each in read_schedule(example).diagnostics]
-    assert set(found) == ({"DFS020"} if example.stem != "halves" else set())
+    assert set(found) == (set() if example.stem in ("halves", "parts") else {"DFS020"})
 
 
 def test_selectors() -> None:
     text = HALVES.replace(
         ".input_layernorm + .self_attn", "(own in .) + (next.a - root.b.*) - mlp"
     ).replace("= rest", "= .mlp")
-    attn = file(text).schedules[0].each.parts[0].selector
+    attn = file(text).schedules[0].parts[0].selector
     assert isinstance(attn, model.DifferenceSelector)
     assert isinstance(attn.right, model.PartSelector)
     assert attn.right.name == "mlp"

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynaflow_dsl.resolve import resolve
-from dynaflow_dsl.resolve.model import Each, Schedule
+from dynaflow_dsl.resolve.model import Schedule, Section
 from dynaflow_dsl.source import Source
 from dynaflow_dsl.syntax import parse
 
@@ -19,7 +19,7 @@ def each(
     *parts: str,
     split: str = "split batch into 2 as mb",
     streams: str = "comm",
-) -> Each:
+) -> Section:
     lines = ["dfs 1", "schedule s:"]
     lines += [f"    stream {name}" for name in streams.split()]
     lines += [f"    {split}"] * bool(split)
@@ -28,10 +28,10 @@ def each(
     head, *windows = timeline.split("\n")
     lines += [f"        {head}:"]
     lines += [f"            {window.strip()}" for window in windows]
-    return schedule("\n".join(lines) + "\n").each
+    return schedule("\n".join(lines) + "\n").sections[0]
 
 
-def texts(found: Each) -> list[str]:
+def texts(found: Section) -> list[str]:
     return [window.text for window in found.windows]
 
 
@@ -144,7 +144,7 @@ def test_stagger_places_everything_once(pieces: int, by: int, stages: int) -> No
     if by * (pieces - 1) > stages:
         assert [found.code for found in result.diagnostics] == ["DFS307"]
         return
-    windows = result.unwrap().schedules[0].each.windows
+    windows = result.unwrap().schedules[0].sections[0].windows
     assert len(windows) == stages
     seen = set()
     for k, window in enumerate(windows):

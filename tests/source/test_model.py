@@ -45,3 +45,12 @@ def test_span() -> None:
 
 def test_equal_texts_are_different_sources() -> None:
     assert Source("a.dfs", "x") != Source("a.dfs", "x")
+
+
+def test_a_phrase_has_no_comments_and_one_line() -> None:
+    text = """(  # first "quoted"
+        .a  +
+        ("*#b" in .)  # last
+    )"""
+    source = Source("a.dfs", text)
+    assert Span(source, 0, len(text)).phrase == '( .a + ("*#b" in .) )'

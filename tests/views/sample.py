@@ -13,6 +13,7 @@ from dynaflow_dsl.resolve.model import (
     RestSelector,
     Run,
     Schedule,
+    Section,
     Split,
     Step,
     Stream,
@@ -35,17 +36,20 @@ def schedule(
         doc="",
         streams=tuple(Stream(stream, PATH) for stream in streams),
         split=Split("batch", weights, "half", 1, PATH) if pieces > 1 else None,
-        each=Each(
-            name="layer",
-            path=PathSelector("scope", ("model", "layers", "*"), PATH),
-            parts=tuple(
-                Part(part, (stream,) * pieces, RestSelector(PATH), PATH, PATH)
-                for part, stream in parts.items()
+        sections=(
+            Section(
+                Each(
+                    "layer", PathSelector("scope", ("model", "layers", "*"), PATH), PATH
+                ),
+                parts=tuple(
+                    Part(part, (stream,) * pieces, RestSelector(PATH), PATH, PATH)
+                    for part, stream in parts.items()
+                ),
+                windows=tuple(_window(line, parts) for line in timeline.splitlines()),
+                timeline="order",
+                timeline_span=PATH,
+                span=PATH,
             ),
-            windows=tuple(_window(line, parts) for line in timeline.splitlines()),
-            timeline="order",
-            timeline_span=PATH,
-            span=PATH,
         ),
         name_span=PATH,
         span=PATH,

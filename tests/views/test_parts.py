@@ -1,9 +1,17 @@
 import pytest
 
-from dynaflow_dsl.bind.model import Binding, Body, BoundPart, Instance, Iteration
+from dynaflow_dsl.bind.model import (
+    Binding,
+    Body,
+    BoundPart,
+    BoundSection,
+    Instance,
+    Iteration,
+)
 from dynaflow_dsl.graph.model import Graph, Operation, SourceLine
 from dynaflow_dsl.views.data import parts_data
 from dynaflow_dsl.views.parts import numbers, parts
+from tests.bind.graphs import bound, graph, repeat
 from tests.views.sample import halves
 
 
@@ -47,14 +55,22 @@ def binding() -> Binding:
     return Binding(
         schedule=halves(),
         graph=Graph("decode", (), (), (), (), (), ()),
-        iterations=tuple(Iteration(n, f"model.layers.{n}") for n in range(3)),
-        before=part("before", (operation("embedding", "model.embed"),), runs=(0,)),
-        parts=(
-            part("attn", (norm, linear, view, cosine), runs=(0, 0, 0)),
-            part("mlp", (add,), (other,), runs=(0, 0, 1), attached="add"),
+        sections=(
+            BoundSection(
+                halves().sections[0],
+                tuple(Iteration(n, f"model.layers.{n}") for n in range(3)),
+                (
+                    part("attn", (norm, linear, view, cosine), runs=(0, 0, 0)),
+                    part("mlp", (add,), (other,), runs=(0, 0, 1), attached="add"),
+                ),
+            ),
         ),
+        before=part("before", (operation("embedding", "model.embed"),), runs=(0,)),
+        gaps=None,
         after=None,
         axes={},
+        variables={},
+        joined=frozenset(),
         results=(),
     )
 
@@ -90,6 +106,67 @@ mlp: layer 2, on main, 1 operation
 + attached: an operation of the layer itself, in the part that reads it first
 """
     )
+
+
+LAYER = """
+    a%i = linear(h%i) @ layers.%i.attn.q
+    b%i = relu(a%i) @ layers.%i.attn
+    c%i = linear(b%i) @ layers.%i.mlp
+    d%i = relu(c%i) @ layers.%i.mlp marked gate
+    h%n = relu(d%i) @ layers.%i
+"""
+CLAIMED = """\
+attn: layer 0 to 1, on main, 2 operations
+    1   .attn.q: 1 operation
+    2   own in .attn: 1 operation
+    .attn.q
+    1   a0  aten.linear.default
+    .attn
+    2   b0  aten.relu.default
+
+up: layer 0 to 1, on main, 1 operation
+    1   matmul in .mlp: 1 operation
+    .mlp
+    1   c0  aten.linear.default
+
+down: layer 0 to 1, on main, 2 operations
+    .mlp
+        d0  aten.relu.default
+    .
+    +   h1  aten.relu.default
+"""
+
+
+def claimed_binding() -> Binding:
+    made = graph(f"input h0\n{repeat(LAYER, 2)}\nreturn h2")
+    selectors = """
+        attn = .attn.q + (own in .attn) + .mlp - .mlp
+        up = (softmax in .mlp) or (matmul in .mlp)
+        down = rest
+    """
+    return bound(selectors, made)
+
+
+def test_a_number_names_the_term_that_selected_an_operation() -> None:
+    assert CLAIMED in parts(claimed_binding())
+
+
+def test_data_has_the_term_and_the_marks_of_each_operation() -> None:
+    listed = parts_data(claimed_binding())["parts"]
+    assert isinstance(listed, list)
+    found = {
+        operation["name"]: (operation["selector"], operation["marks"])
+        for item in listed
+        for operation in item["bodies"][0]
+        if item["part"] != "after"
+    }
+    assert found == {
+        "a0": (".attn.q", []),
+        "b0": ("own in .attn", []),
+        "c0": ("matmul in .mlp", []),
+        "d0": ("rest", ["gate"]),
+        "h1": (None, []),
+    }
 
 
 def test_data_names_the_program_of_each_iteration(binding: Binding) -> None:

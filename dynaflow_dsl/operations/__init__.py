@@ -1,0 +1,1 @@
+"""What is known about operators by name; plug-ins may add to it."""
