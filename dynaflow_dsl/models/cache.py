@@ -80,8 +80,9 @@ class CachedDecoder(torch.nn.Module):
             SlotLayer(key, value, slot) for key, value in zip(keys, values, strict=True)
         ]
         many = input_ids.shape[1] > 1
+        attention_mask = mask
         if self.plain:
-            mask = _causal(mask, slot) if many else mask[:, None, None, :]
+            attention_mask = _causal(mask, slot) if many else mask[:, None, None, :]
         options: dict[str, Any] = {}
         if "position_ids" in self.takes:
             options["position_ids"] = position
@@ -89,7 +90,7 @@ class CachedDecoder(torch.nn.Module):
             options["logits_to_keep"] = 1
         output = self.model(
             input_ids=input_ids,
-            attention_mask=mask,
+            attention_mask=attention_mask,
             past_key_values=Cache(layers=layers),
             use_cache=True,
             **options,

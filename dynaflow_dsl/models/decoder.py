@@ -21,6 +21,7 @@ from dynaflow_dsl.models.cache import (
     make_caches,
 )
 from dynaflow_dsl.models.generation import GreedyTrial
+from dynaflow_dsl.models.random_weights import random_model
 from dynaflow_dsl.trace import Entry, Persistent, TraceSpec
 
 __all__ = ["CachedDecoder", "decoder_spec", "greedy_inputs", "random_model"]
@@ -46,10 +47,11 @@ def decoder_spec(
 
     Layers with a window keep the whole text, like the others, and are given the model's
     own masks. Raises ValueError for models whose attention or experts the adapter does
-    not know.
+    not know, and for caches longer than its positions.
     """
     config = model.config.get_text_config()
-    _check_attention(config)
+    _check_attention(model)
+    _check_capacity(config, capacity)
     check_experts(model)
     if sequence is not None and not 1 < sequence <= capacity:
         raise ValueError(
@@ -95,38 +97,6 @@ def decoder_spec(
         device=device if meta else model.device.type,
         dtype=model.dtype,
     )
-
-
-def random_model(
-    model_class: type[PreTrainedModel],
-    config: PreTrainedConfig,
-    *,
-    dtype: str = "float32",
-    device: str = "cpu",
-    meta: bool = False,
-    seed: int = 0,
-) -> PreTrainedModel:
-    """A model with random weights in evaluation mode, always the same for a seed.
-
-    With `meta` it has shapes and no memory. Experts run as a batched product with the
-    weights that each token chose: rows then do not meet in a sort. Raises ValueError
-    for an unknown dtype.
-    """
-    kind = getattr(torch, dtype, None)
-    if not isinstance(kind, torch.dtype):
-        raise ValueError(f"dtype is {dtype!r}, which is none of torch's")
-    options = {"experts_implementation": "batched_mm"}
-    if not model_class._can_set_experts_implementation():
-        options = {}
-    with torch.random.fork_rng(), torch.device("meta" if meta else device):
-        torch.manual_seed(seed)
-        model: PreTrainedModel = model_class._from_config(
-            config,
-            dtype=kind,
-            attn_implementation="sdpa" if model_class._supports_sdpa else "eager",
-            **options,
-        )
-    return model.eval().requires_grad_(False)
 
 
 def check_experts(model: PreTrainedModel) -> None:
@@ -175,7 +145,13 @@ class _Arguments:
         return (*given, *caches)
 
 
-def _check_attention(config: PreTrainedConfig) -> None:
+def _check_attention(model: PreTrainedModel) -> None:
+    config = model.config.get_text_config()
+    if not model._can_compile_fullgraph:
+        raise ValueError(
+            f"{type(model).__name__} does not work with a cache of a fixed length, as "
+            "transformers says itself"
+        )
     implementation = config._attn_implementation
     if implementation not in _IMPLEMENTATIONS:
         raise ValueError(
@@ -185,3 +161,14 @@ def _check_attention(config: PreTrainedConfig) -> None:
     kinds = set(getattr(config, "layer_types", None) or ())
     if unknown := sorted(kinds - _KINDS):
         raise ValueError(f"the adapter does not know layers of kind {unknown[0]}")
+
+
+def _check_capacity(config: PreTrainedConfig, capacity: int) -> None:
+    positions = getattr(config, "max_position_embeddings", None)
+    if capacity < 1:
+        raise ValueError(f"capacity is {capacity}; a cache has a place or more")
+    if isinstance(positions, int) and capacity > positions:
+        raise ValueError(
+            f"capacity is {capacity}, but the model has positions for {positions} "
+            "tokens; the configuration's max_position_embeddings says so"
+        )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
+from typing import Unpack, get_args, get_origin, get_type_hints, is_typeddict
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Result
 from dynaflow_dsl.source import Span
@@ -106,8 +107,8 @@ def _check_arguments(
     span: Span | None,
 ) -> Diagnostic | None:
     try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
+        parameters = _parameters(function)
+    except (NameError, TypeError, ValueError):
         return None
     keywords = (
         inspect.Parameter.KEYWORD_ONLY,
@@ -137,6 +138,30 @@ def _check_arguments(
         elif item.kind in keywords and item.default is inspect.Parameter.empty:
             return _diagnostic(span, f"'{target}' needs the argument '{item.name}'")
     return None
+
+
+def _parameters(function: Callable[..., object]) -> list[inspect.Parameter]:
+    """The parameters of a function; `**options: Unpack[Options]` are its keys."""
+    found: list[inspect.Parameter] = []
+    for item in inspect.signature(function).parameters.values():
+        hint = None
+        if item.kind is inspect.Parameter.VAR_KEYWORD:
+            hint = get_type_hints(function).get(item.name)
+        options = get_args(hint)[0] if get_origin(hint) is Unpack else None
+        if options is None or not is_typeddict(options):
+            found.append(item)
+            continue
+        for name, kind in get_type_hints(options).items():
+            missing = inspect.Parameter.empty
+            found.append(
+                inspect.Parameter(
+                    name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=missing if name in options.__required_keys__ else None,
+                    annotation=kind,
+                )
+            )
+    return found
 
 
 def _scalar_type(annotation: object) -> type | None:

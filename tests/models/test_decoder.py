@@ -1,9 +1,15 @@
+from copy import deepcopy
+
 import pytest
 import torch
 from transformers import (
     CohereConfig,
     CohereForCausalLM,
+    DeepseekV3Config,
+    DeepseekV3ForCausalLM,
     DynamicCache,
+    GPTNeoConfig,
+    GPTNeoForCausalLM,
     GPTNeoXConfig,
     GPTNeoXForCausalLM,
     GraniteConfig,
@@ -12,6 +18,8 @@ from transformers import (
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
     Olmo2Config,
     Olmo2ForCausalLM,
     Phi3Config,
@@ -24,6 +32,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from dynaflow_dsl.models.cache import attends_to_everything, cache_shapes
 from dynaflow_dsl.models.decoder import (
     CachedDecoder,
     decoder_spec,
@@ -64,7 +73,8 @@ FAMILIES: dict[str, Family] = {
 
 def model_of(family: str) -> PreTrainedModel:
     model_class, config = FAMILIES[family]
-    return random_model(model_class, config)
+    # Some tests change it.
+    return random_model(model_class, deepcopy(config))
 
 
 @pytest.fixture(params=sorted(FAMILIES))
@@ -190,19 +200,89 @@ def test_an_unknown_dtype_is_refused() -> None:
         random_model(model_class, config, dtype="nn")
 
 
-def test_a_window_smaller_than_the_cache_is_refused() -> None:
-    config = MistralConfig(**GROUPED, sliding_window=8)
-    model = random_model(MistralForCausalLM, config)
-    assert decoder_spec(model, capacity=8).entries
-    with pytest.raises(ValueError, match="attention window of 8"):
-        decoder_spec(model, capacity=9)
+def test_a_model_without_a_cache_of_fixed_length_is_refused() -> None:
+    """It would count its windows from the end of the cache, and say other tokens."""
+    config = GPTNeoConfig(
+        vocab_size=96,
+        hidden_size=32,
+        num_layers=2,
+        num_heads=4,
+        attention_types=[[["global", "local"], 1]],
+        max_position_embeddings=64,
+    )
+    model = random_model(GPTNeoForCausalLM, config)
+    with pytest.raises(ValueError, match="does not work with a cache of a fixed"):
+        decoder_spec(model, capacity=CAPACITY)
 
 
-def test_another_attention_implementation_is_refused() -> None:
+def test_layers_of_an_unknown_kind_are_refused() -> None:
     model = model_of("llama")
-    model.set_attn_implementation("eager")
+    model.config.layer_types = ["full_attention", "linear_attention"]
+    with pytest.raises(ValueError, match="layers of kind linear_attention"):
+        decoder_spec(model, capacity=CAPACITY)
+
+
+def test_layers_that_keep_nothing_are_refused() -> None:
+    model = model_of("llama")
+    model.config.num_hidden_layers = 3
+    with pytest.raises(ValueError, match="layer 2 of the model keeps no keys"):
+        cache_shapes(model)
+
+
+def test_an_attention_implementation_with_kernels_is_refused() -> None:
+    model = model_of("llama")
+    model.config._attn_implementation = "flash_attention_2"
     with pytest.raises(ValueError, match='attn_implementation="sdpa"'):
         decoder_spec(model, capacity=CAPACITY)
+
+
+def test_experts_in_a_loop_are_refused() -> None:
+    model = random_model(MixtralForCausalLM, MixtralConfig(**GROUPED))
+    assert decoder_spec(model, capacity=CAPACITY).entries
+    model.set_experts_implementation("eager")
+    with pytest.raises(ValueError, match=r'implementation\("batched_mm"\)'):
+        decoder_spec(model, capacity=CAPACITY)
+
+
+@torch.no_grad()
+def test_eager_attention_is_given_the_same_masks() -> None:
+    model = model_of("llama")
+    given = decoder_spec(model, capacity=CAPACITY, sequence=SEQUENCE)
+    arguments = given.entries["prefill"].arguments({"batch": 3})
+    sdpa = CachedDecoder(model)(*arguments)
+    model.set_attn_implementation("eager")
+    assert not attends_to_everything(model)
+    torch.testing.assert_close(CachedDecoder(model)(*arguments), sdpa)
+
+
+def test_latent_attention_keeps_what_its_layers_say() -> None:
+    config = DeepseekV3Config(
+        **SHAPE,
+        num_key_value_heads=4,
+        kv_lora_rank=16,
+        q_lora_rank=12,
+        qk_rope_head_dim=8,
+        qk_nope_head_dim=8,
+        v_head_dim=12,
+        n_routed_experts=4,
+        num_experts_per_tok=2,
+        n_group=2,
+        topk_group=1,
+        moe_intermediate_size=16,
+    )
+    shapes = cache_shapes(random_model(DeepseekV3ForCausalLM, config))
+    assert [(one.keys, one.values) for one in shapes] == [((1, 16), (1, 8))] * 2
+
+
+@pytest.mark.parametrize(
+    ("capacity", "message"), [(0, "a place or more"), (65, "positions for 64 tokens")]
+)
+def test_a_cache_is_as_long_as_the_positions_at_most(
+    capacity: int, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        decoder_spec(model_of("gpt_neox"), capacity=capacity)
+    assert decoder_spec(model_of("gpt_neox"), capacity=64).entries
 
 
 @pytest.mark.parametrize("sequence", [1, CAPACITY + 1])

@@ -8,6 +8,7 @@ from dynaflow_dsl.trace import Scalar, load_target
 
 TARGET = """
 from pathlib import Path
+from typing import Required, TypedDict, Unpack
 
 import torch
 
@@ -28,6 +29,15 @@ def needs(layers: int) -> TraceSpec:
 
 def anything(**arguments) -> TraceSpec:
     return good(len(arguments))
+
+
+class Options(TypedDict, total=False):
+    width: Required[int]
+    name: str
+
+
+def typed(**options: Unpack[Options]) -> TraceSpec:
+    return good(options["width"])
 
 
 def fails(layers: int = 1) -> TraceSpec:
@@ -131,6 +141,15 @@ def test_arguments_are_checked_against_the_function(folder: Path) -> None:
     assert "is an int, but got 'x'" in refused("targets.py:needs", layers="x").message
     assert "is an int, but got True" in refused("targets.py:good", width=True).message
     assert "is a str, but got 3" in refused("targets.py:good", name=3).message
+
+
+def test_options_of_a_typed_dictionary_are_arguments(folder: Path) -> None:
+    unknown = refused("targets.py:typed", widht=3, width=3)
+    assert unknown.notes == ("its arguments: width, name",)
+    assert unknown.helps == ("did you mean 'width'?",)
+    assert "needs the argument 'width'" in refused("targets.py:typed").message
+    assert "is an int, but got 'x'" in refused("targets.py:typed", width="x").message
+    assert load_target("targets.py:typed", {"width": 3}, None).value is not None
 
 
 def test_errors_in_the_function_are_told_by_line(folder: Path) -> None:

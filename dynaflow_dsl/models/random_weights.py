@@ -1,0 +1,48 @@
+"""Models of any shape with random weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from transformers import PreTrainedConfig, PreTrainedModel
+
+
+def random_model(
+    model_class: type[PreTrainedModel],
+    config: PreTrainedConfig,
+    *,
+    dtype: str = "float32",
+    device: str = "cpu",
+    meta: bool = False,
+    seed: int = 0,
+) -> PreTrainedModel:
+    """A model with random weights in evaluation mode, always the same for a seed.
+
+    With `meta` it has shapes and no memory. Experts run as a batched product with the
+    weights that each token chose: rows then do not meet in a sort. Raises ValueError
+    for an unknown dtype.
+    """
+    kind = getattr(torch, dtype, None)
+    if not isinstance(kind, torch.dtype):
+        raise ValueError(f"dtype is {dtype!r}, which is none of torch's")
+    options = {"experts_implementation": "batched_mm"}
+    if not model_class._can_set_experts_implementation():
+        options = {}
+    with torch.random.fork_rng(), torch.device("meta" if meta else device):
+        torch.manual_seed(seed)
+        model: PreTrainedModel = model_class._from_config(
+            config,
+            dtype=kind,
+            attn_implementation="sdpa" if model_class._supports_sdpa else "eager",
+            **options,
+        )
+    return model.eval().requires_grad_(False)
+
+
+def shape_of(size: str, shapes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The fields of a named shape; raises ValueError for a name that there is not."""
+    if size not in shapes:
+        raise ValueError(f"there is no size {size!r}; there are {', '.join(shapes)}")
+    return dict(shapes[size])
