@@ -38,6 +38,8 @@ _LATENT_ATTENTION = {
 }
 # They speak of gradients.
 _WHOLE = frozenset({"replicated_with_grad_allreduce", "mla_kv_a_proj"})
+# Whether the embedding and the head are cut is asked apart from the plan.
+_VOCABULARY = frozenset({"colwise_gather_output", "embedding_rowwise"})
 _QUERY = frozenset({"q_proj", "q_b_proj", "kv_b_proj", "o_proj"})
 _KEY_VALUE = frozenset({"k_proj", "v_proj"})
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
@@ -76,9 +78,9 @@ def shard(
             case "moe_tp_experts":
                 module.register_forward_hook(reduce_output)
                 _cut_experts(module, path, plan, share)
-            case None | "colwise_gather_output":
+            case None:
                 pass
-            case style if style in _WHOLE:
+            case style if style in _WHOLE or style in _VOCABULARY:
                 pass
             case style:
                 raise ValueError(f"'{path}' is planned as {style}, which is not known")
