@@ -36,6 +36,7 @@ _LATENT_ATTENTION = {
     "kv_b_proj": "colwise",
     "o_proj": "rowwise",
 }
+_VOCABULARY = frozenset({"colwise_gather_output", "embedding_rowwise"})
 # They speak of gradients.
 _WHOLE = frozenset({"replicated_with_grad_allreduce", "mla_kv_a_proj"})
 # Whether the embedding and the head are cut is asked apart from the plan.

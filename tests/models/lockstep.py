@@ -40,9 +40,7 @@ class Lockstep:
         self, tensor: torch.Tensor, arriving: list[int], leaving: list[int], role: str
     ) -> torch.Tensor:
         assert sum(leaving) == tensor.shape[0]
-        pieces = [
-            sent[self.rank(role)] for sent in self._swap(tensor.split(leaving))
-        ]
+        pieces = [sent[self.rank(role)] for sent in self._swap(tensor.split(leaving))]
         assert [piece.shape[0] for piece in pieces] == arriving
         return torch.cat(pieces)
 

@@ -74,7 +74,10 @@ FAMILIES: dict[str, tuple[type[PreTrainedModel], PreTrainedConfig]] = {
         MixtralForCausalLM,
         MixtralConfig(**SHAPE, num_local_experts=4, sliding_window=None),
     ),
-    "deepseek_v2": (DeepseekV2ForCausalLM, DeepseekV2Config(**LATENT, q_lora_rank=None)),
+    "deepseek_v2": (
+        DeepseekV2ForCausalLM,
+        DeepseekV2Config(**LATENT, q_lora_rank=None),
+    ),
     "deepseek_v3": (DeepseekV3ForCausalLM, DeepseekV3Config(**LATENT, q_lora_rank=8)),
 }
 LENGTHS = [5, 2, 6]
