@@ -9,8 +9,9 @@ many tokens as the router sends and not a fixed number for each expert.
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Unpack
 
 import torch
 from transformers import PreTrainedModel
@@ -20,10 +21,16 @@ from transformers.integrations.moe import (
 )
 
 from dynaflow_dsl.models.decoder import decoder_spec
+from dynaflow_dsl.models.deepseek_v2 import DEEPSEEK_V2
+from dynaflow_dsl.models.deepseek_v3 import DEEPSEEK_V3
 from dynaflow_dsl.models.exchange import combine, dispatch
+from dynaflow_dsl.models.family import Family
+from dynaflow_dsl.models.mixtral import MIXTRAL
+from dynaflow_dsl.models.qwen3_moe import QWEN3_MOE
+from dynaflow_dsl.models.ranks import RankOptions, random_share
 from dynaflow_dsl.models.shares import Share
 from dynaflow_dsl.runtime.groups import bind_group, is_bound, stand_in_group
-from dynaflow_dsl.trace import TraceSpec
+from dynaflow_dsl.trace import Scalar, TraceSpec
 
 ROLE = "ep"
 _IMPLEMENTATION = "dynaflow_exchange"
@@ -71,6 +78,7 @@ def sharded_spec(
     sequence: int | None = None,
     decode: bool = True,
     room: int | None = None,
+    facts: Mapping[str, Scalar] | None = None,
     device: str = "cpu",
 ) -> TraceSpec:
     """A trace target for one rank of an expert-parallel decoder, which `shard` changes.
@@ -87,10 +95,36 @@ def sharded_spec(
         capacity=capacity,
         sequence=sequence,
         decode=decode,
-        facts={"ep_size": ways, "ep_rank": rank, "tp_size": 1},
+        facts={**(facts or {}), "ep_size": ways, "ep_rank": rank, "tp_size": 1},
         device=device,
     )
     return spec if ways == 1 else replace(spec, trial=None)
+
+
+class ExpertOptions(RankOptions, total=False):
+    """The options of targets here; `room` is that of `shard`, 0 for None."""
+
+    room: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertParallel:
+    """The trace target for a family of decoders whose experts lie on several ranks."""
+
+    family: Family
+
+    def target(self, **options: Unpack[ExpertOptions]) -> TraceSpec:
+        """One rank of a model with random weights, the whole of which is drawn first.
+
+        Raises ValueError where the ranks cannot share its experts evenly.
+        """
+        model, arguments = random_share(self.family, options)
+        return sharded_spec(model, **arguments, room=options.get("room") or None)
+
+
+qwen3_moe, mixtral = ExpertParallel(QWEN3_MOE).target, ExpertParallel(MIXTRAL).target
+deepseek_v2 = ExpertParallel(DEEPSEEK_V2).target
+deepseek_v3 = ExpertParallel(DEEPSEEK_V3).target
 
 
 def exchanging_experts(

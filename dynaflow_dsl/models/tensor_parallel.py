@@ -11,12 +11,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Unpack
 
 import torch
 from transformers import PreTrainedModel
 
 from dynaflow_dsl.models.decoder import decoder_spec
+from dynaflow_dsl.models.deepseek_v2 import DEEPSEEK_V2
+from dynaflow_dsl.models.deepseek_v3 import DEEPSEEK_V3
+from dynaflow_dsl.models.family import Family
+from dynaflow_dsl.models.llama import LLAMA
+from dynaflow_dsl.models.mistral import MISTRAL
+from dynaflow_dsl.models.mixtral import MIXTRAL
 from dynaflow_dsl.models.parallel_layers import (
     ROLE,
     GatheredLinear,
@@ -24,9 +31,13 @@ from dynaflow_dsl.models.parallel_layers import (
     SharedEmbedding,
     reduce_output,
 )
+from dynaflow_dsl.models.qwen2 import QWEN2
+from dynaflow_dsl.models.qwen3 import QWEN3
+from dynaflow_dsl.models.qwen3_moe import QWEN3_MOE
+from dynaflow_dsl.models.ranks import RankOptions, random_share
 from dynaflow_dsl.models.shares import Share
 from dynaflow_dsl.runtime.groups import bind_group, is_bound, stand_in_group
-from dynaflow_dsl.trace import TraceSpec
+from dynaflow_dsl.trace import Scalar, TraceSpec
 
 # What comes after the latents of a latent attention has heads; the plans of some models
 # that have one leave it whole.
@@ -103,6 +114,7 @@ def sharded_spec(
     sequence: int | None = None,
     decode: bool = True,
     vocabulary: bool = True,
+    facts: Mapping[str, Scalar] | None = None,
     device: str = "cpu",
 ) -> TraceSpec:
     """A trace target for one rank of a tensor-parallel decoder, which `shard` changes.
@@ -120,10 +132,39 @@ def sharded_spec(
         capacity=capacity,
         sequence=sequence,
         decode=decode,
-        facts={"tp_size": ways, "tp_rank": rank, "ep_size": 1},
+        facts={**(facts or {}), "tp_size": ways, "tp_rank": rank, "ep_size": 1},
         device=device,
     )
     return spec if ways == 1 else replace(spec, trial=None)
+
+
+class TensorOptions(RankOptions, total=False):
+    """The options of targets here; `vocabulary` cuts the embedding and the head."""
+
+    vocabulary: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TensorParallel:
+    """The trace target for a family of decoders, cut over ranks."""
+
+    family: Family
+
+    def target(self, **options: Unpack[TensorOptions]) -> TraceSpec:
+        """One rank of a model with random weights, the whole of which is drawn first.
+
+        Raises ValueError where the ranks cannot share it evenly.
+        """
+        model, arguments = random_share(self.family, options)
+        vocabulary = options.get("vocabulary", True)
+        return sharded_spec(model, **arguments, vocabulary=vocabulary)
+
+
+llama, mistral = TensorParallel(LLAMA).target, TensorParallel(MISTRAL).target
+qwen2, qwen3 = TensorParallel(QWEN2).target, TensorParallel(QWEN3).target
+qwen3_moe, mixtral = TensorParallel(QWEN3_MOE).target, TensorParallel(MIXTRAL).target
+deepseek_v2 = TensorParallel(DEEPSEEK_V2).target
+deepseek_v3 = TensorParallel(DEEPSEEK_V3).target
 
 
 def _plan(model: PreTrainedModel) -> Mapping[str, str]:
