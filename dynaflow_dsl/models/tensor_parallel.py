@@ -51,7 +51,6 @@ _VOCABULARY = frozenset({"colwise_gather_output", "embedding_rowwise"})
 # They speak of gradients.
 _WHOLE = frozenset({"replicated_with_grad_allreduce", "mla_kv_a_proj"})
 # Whether the embedding and the head are cut is asked apart from the plan.
-_VOCABULARY = frozenset({"colwise_gather_output", "embedding_rowwise"})
 _QUERY = frozenset({"q_proj", "q_b_proj", "kv_b_proj", "o_proj"})
 _KEY_VALUE = frozenset({"k_proj", "v_proj"})
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
