@@ -7,8 +7,6 @@ from transformers import (
     DeepseekV2ForCausalLM,
     DeepseekV3Config,
     DeepseekV3ForCausalLM,
-    GPT2Config,
-    GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
     MixtralConfig,
@@ -23,11 +21,8 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
-from dynaflow_dsl.graph.digest import graph_digest
-from dynaflow_dsl.graph.model import Graph, TracedModel
-from dynaflow_dsl.models.decoder import decoder_spec, random_model
-from dynaflow_dsl.models.tensor_parallel import shard, sharded_spec
-from dynaflow_dsl.trace import trace
+from dynaflow_dsl.models.decoder import random_model
+from dynaflow_dsl.models.tensor_parallel import shard
 from tests.models.decoding import decode
 from tests.models.lockstep import on_ranks
 
