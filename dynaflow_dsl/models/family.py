@@ -140,12 +140,11 @@ class Family:
         shape.update({self.fields[name]: value for name, value in given.items()})
         return self.config(**shape)
 
-    def _spec(
-        self, options: dict[str, Any], *, sequence: int | None, decode: bool
-    ) -> TraceSpec:
-        capacity = options.get("capacity", 64)
-        config = self.configuration(options, capacity)
-        model = random_model(
+    def random(
+        self, options: Mapping[str, Any], config: PreTrainedConfig
+    ) -> PreTrainedModel:
+        """A model of a configuration with random weights, as the options say."""
+        return random_model(
             self.model,
             config,
             dtype=options.get("dtype", "float32"),
@@ -153,15 +152,22 @@ class Family:
             meta=options.get("meta", False),
             seed=options.get("seed", 0),
         )
+
+    def facts(self, config: PreTrainedConfig) -> dict[str, Scalar]:
+        """The sizes of a configuration, by the names of the options."""
+        found = {name: getattr(config, item) for name, item in self.fields.items()}
+        return {name: value for name, value in found.items() if isinstance(value, int)}
+
+    def _spec(
+        self, options: dict[str, Any], *, sequence: int | None, decode: bool
+    ) -> TraceSpec:
+        capacity = options.get("capacity", 64)
+        config = self.configuration(options, capacity)
         return decoder_spec(
-            model,
+            self.random(options, config),
             capacity=capacity,
             sequence=sequence,
             decode=decode,
-            facts=self._facts(config),
+            facts=self.facts(config),
             device=options.get("device", "cpu"),
         )
-
-    def _facts(self, config: PreTrainedConfig) -> dict[str, Scalar]:
-        found = {name: getattr(config, item) for name, item in self.fields.items()}
-        return {name: value for name, value in found.items() if isinstance(value, int)}

@@ -2,6 +2,7 @@
 
 from dynaflow_dsl.runtime.errors import InputError, LoadError, RuntimeFault
 from dynaflow_dsl.runtime.executor import Executor
+from dynaflow_dsl.runtime.groups import bind_group, stand_in_group
 from dynaflow_dsl.runtime.kernels import Kernel, kernel
 from dynaflow_dsl.runtime.load import loader
 from dynaflow_dsl.runtime.model import (
@@ -32,7 +33,9 @@ __all__ = [
     "StreamOptions",
     "Streams",
     "TensorSpec",
+    "bind_group",
     "kernel",
     "loader",
     "make_streams",
+    "stand_in_group",
 ]

@@ -1,0 +1,162 @@
+"""Mixture-of-experts decoders whose experts lie on several ranks.
+
+Every rank has all of the model but the routed experts, runs tokens of its own, and
+holds an equal share of every layer's experts. Tokens travel to their experts and back:
+one dispatch and one combine per layer, as in GShard (Lepikhin et al., 2020), with as
+many tokens as the router sends and not a fixed number for each expert.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Unpack
+
+import torch
+from transformers import PreTrainedModel
+from transformers.integrations.moe import (
+    ALL_EXPERTS_FUNCTIONS,
+    grouped_mm_experts_forward,
+)
+
+from dynaflow_dsl.models.decoder import decoder_spec
+from dynaflow_dsl.models.deepseek_v2 import DEEPSEEK_V2
+from dynaflow_dsl.models.deepseek_v3 import DEEPSEEK_V3
+from dynaflow_dsl.models.exchange import combine, dispatch
+from dynaflow_dsl.models.family import Family
+from dynaflow_dsl.models.mixtral import MIXTRAL
+from dynaflow_dsl.models.qwen3_moe import QWEN3_MOE
+from dynaflow_dsl.models.ranks import RankOptions, random_share
+from dynaflow_dsl.models.shares import Share
+from dynaflow_dsl.runtime.groups import bind_group, is_bound, stand_in_group
+from dynaflow_dsl.trace import Scalar, TraceSpec
+
+ROLE = "ep"
+_IMPLEMENTATION = "dynaflow_exchange"
+
+
+def shard(
+    model: PreTrainedModel, ways: int, rank: int, *, room: int | None = None
+) -> PreTrainedModel:
+    """Keep one rank's share of a model's experts, and exchange tokens around them.
+
+    The model is changed in place and returned; all paths stay. `room` is how many
+    tokens a rank can receive in one layer; None is enough for every routing when all
+    ranks run equally many tokens at a time. With one rank nothing changes.
+
+    Raises ValueError for a model without experts, and where the ranks cannot share them
+    evenly.
+    """
+    share = Share(ways, rank)
+    if ways == 1:
+        return model
+    found = [
+        module
+        for module in model.modules()
+        if {"num_experts", "gate_up_proj", "down_proj"} <= _names(module)
+    ]
+    if not found:
+        raise ValueError(f"{type(model).__name__} has no experts that can be shared")
+    config = copy.copy(found[0].config)
+    config._experts_implementation = _IMPLEMENTATION
+    for experts in found:
+        experts.num_experts = share.even(experts.num_experts, "experts")
+        for name, tensor in list(experts.named_parameters(recurse=False)):
+            piece = share.cut(tensor, 0, "experts")
+            setattr(experts, name, torch.nn.Parameter(piece, requires_grad=False))
+        experts.config, experts.ranks, experts.room = config, ways, room
+    return model
+
+
+def sharded_spec(
+    model: PreTrainedModel,
+    ways: int,
+    rank: int = 0,
+    *,
+    capacity: int,
+    sequence: int | None = None,
+    decode: bool = True,
+    room: int | None = None,
+    facts: Mapping[str, Scalar] | None = None,
+    device: str = "cpu",
+) -> TraceSpec:
+    """A trace target for one rank of an expert-parallel decoder, which `shard` changes.
+
+    Arguments are those of `shard` and of `decoder_spec`. The facts `ep_size`, `ep_rank`
+    and `tp_size` are added. Where no group plays the role "ep" yet, a stand-in does, in
+    which nobody else is there.
+    """
+    shard(model, ways, rank, room=room)
+    if ways > 1 and not is_bound(ROLE):
+        bind_group(ROLE, stand_in_group(ways, rank))
+    spec = decoder_spec(
+        model,
+        capacity=capacity,
+        sequence=sequence,
+        decode=decode,
+        facts={**(facts or {}), "ep_size": ways, "ep_rank": rank, "tp_size": 1},
+        device=device,
+    )
+    return spec if ways == 1 else replace(spec, trial=None)
+
+
+class ExpertOptions(RankOptions, total=False):
+    """The options of targets here; `room` is that of `shard`, 0 for None."""
+
+    room: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertParallel:
+    """The trace target for a family of decoders whose experts lie on several ranks."""
+
+    family: Family
+
+    def target(self, **options: Unpack[ExpertOptions]) -> TraceSpec:
+        """One rank of a model with random weights, the whole of which is drawn first.
+
+        Raises ValueError where the ranks cannot share its experts evenly.
+        """
+        model, arguments = random_share(self.family, options)
+        return sharded_spec(model, **arguments, room=options.get("room") or None)
+
+
+qwen3_moe, mixtral = ExpertParallel(QWEN3_MOE).target, ExpertParallel(MIXTRAL).target
+deepseek_v2 = ExpertParallel(DEEPSEEK_V2).target
+deepseek_v3 = ExpertParallel(DEEPSEEK_V3).target
+
+
+def exchanging_experts(
+    experts: Any,
+    hidden_states: torch.Tensor,
+    top_k_index: torch.Tensor,
+    top_k_weights: torch.Tensor,
+) -> torch.Tensor:
+    """What the library calls instead of an experts module's own forward.
+
+    `hidden_states` is [tokens, width], `top_k_index` and `top_k_weights` are [tokens,
+    choices]. Dispatch comes first and combine last, so that what is between them is
+    what a schedule calls the experts.
+    """
+    tokens, choices = top_k_index.shape
+    local, ranks = experts.num_experts, experts.ranks
+    room = experts.room or ranks * tokens * min(choices, local)
+    rows, numbers, arrived = dispatch(
+        hidden_states, top_k_index, room, local, ranks, ROLE
+    )
+    alone = rows.new_ones(room, 1)
+    made = grouped_mm_experts_forward(experts, rows, numbers[:, None], alone)
+    combined: torch.Tensor = combine(
+        made, top_k_index, top_k_weights, arrived, local, ranks, ROLE
+    )
+    return combined
+
+
+def _names(module: torch.nn.Module) -> set[str]:
+    return {name for name, _ in module.named_parameters(recurse=False)} | (
+        {"num_experts"} if hasattr(module, "num_experts") else set()
+    )
+
+
+ALL_EXPERTS_FUNCTIONS.register(_IMPLEMENTATION, exchanging_experts)

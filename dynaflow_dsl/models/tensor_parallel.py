@@ -1,0 +1,250 @@
+"""Decoders of Hugging Face cut over several ranks, each with a share of every layer.
+
+`shard` follows the plan that a model brings along (`tp_plan`) with plain tensors and
+functional collectives, so that the model can be traced in one process, without a
+process group, for any number of ranks. The scheme is that of Megatron-LM (Shoeybi et
+al., 2019): the first matrices of a block are cut by output features, the last by input
+features, and one all-reduce follows the last.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Unpack
+
+import torch
+from transformers import PreTrainedModel
+
+from dynaflow_dsl.models.decoder import decoder_spec
+from dynaflow_dsl.models.deepseek_v2 import DEEPSEEK_V2
+from dynaflow_dsl.models.deepseek_v3 import DEEPSEEK_V3
+from dynaflow_dsl.models.family import Family
+from dynaflow_dsl.models.llama import LLAMA
+from dynaflow_dsl.models.mistral import MISTRAL
+from dynaflow_dsl.models.mixtral import MIXTRAL
+from dynaflow_dsl.models.parallel_layers import (
+    ROLE,
+    GatheredLinear,
+    ReducedLinear,
+    SharedEmbedding,
+    reduce_output,
+)
+from dynaflow_dsl.models.qwen2 import QWEN2
+from dynaflow_dsl.models.qwen3 import QWEN3
+from dynaflow_dsl.models.qwen3_moe import QWEN3_MOE
+from dynaflow_dsl.models.ranks import RankOptions, random_share
+from dynaflow_dsl.models.shares import Share
+from dynaflow_dsl.runtime.groups import bind_group, is_bound, stand_in_group
+from dynaflow_dsl.trace import Scalar, TraceSpec
+
+# What comes after the latents of a latent attention has heads; the plans of some models
+# that have one leave it whole.
+_LATENT_ATTENTION = {
+    "q_proj": "colwise",
+    "q_b_proj": "colwise",
+    "kv_b_proj": "colwise",
+    "o_proj": "rowwise",
+}
+_VOCABULARY = frozenset({"colwise_gather_output", "embedding_rowwise"})
+# They speak of gradients.
+_WHOLE = frozenset({"replicated_with_grad_allreduce", "mla_kv_a_proj"})
+# Whether the embedding and the head are cut is asked apart from the plan.
+_QUERY = frozenset({"q_proj", "q_b_proj", "kv_b_proj", "o_proj"})
+_KEY_VALUE = frozenset({"k_proj", "v_proj"})
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
+
+
+def shard(
+    model: PreTrainedModel, ways: int, rank: int, *, vocabulary: bool = True
+) -> PreTrainedModel:
+    """Keep one rank's share of a model's tensors, and add the collectives it needs.
+
+    The model is changed in place and returned; paths of modules and tensors stay, and
+    so does its configuration. `vocabulary` cuts the embedding and the head, whose sizes
+    need not be divisible. With one rank nothing changes.
+
+    Raises ValueError where the ranks cannot share a layer evenly, and for models whose
+    plan is missing or of another kind.
+    """
+    share = Share(ways, rank)
+    if ways == 1:
+        return model
+    plan = _plan(model)
+    config = model.config.get_text_config()
+    heads = config.num_attention_heads
+    shared_heads = getattr(config, "num_key_value_heads", None) or heads
+    share.even(heads, "attention heads")
+    for path, module in list(model.named_modules()):
+        name = path.rpartition(".")[2]
+        match plan.get(_NUMBER.sub("*", path)):
+            case "colwise" if name in _KEY_VALUE:
+                _cut_outputs(module, share, shared_heads)
+            case "colwise":
+                _cut_outputs(module, share, heads if name in _QUERY else None)
+            case "rowwise":
+                units = heads if name in _QUERY else None
+                _put(model, path, _reduced(module, share, units))
+            case "moe_tp_experts":
+                module.register_forward_hook(reduce_output)
+                _cut_experts(module, path, plan, share)
+            case None:
+                pass
+            case style if style in _WHOLE or style in _VOCABULARY:
+                pass
+            case style:
+                raise ValueError(f"'{path}' is planned as {style}, which is not known")
+    if vocabulary:
+        _cut_vocabulary(model, share)
+    groups = heads // ways // max(1, shared_heads // ways)
+    for module in model.modules():
+        if hasattr(module, "num_key_value_groups"):
+            module.num_key_value_groups = groups
+    return model
+
+
+def sharded_spec(
+    model: PreTrainedModel,
+    ways: int,
+    rank: int = 0,
+    *,
+    capacity: int,
+    sequence: int | None = None,
+    decode: bool = True,
+    vocabulary: bool = True,
+    facts: Mapping[str, Scalar] | None = None,
+    device: str = "cpu",
+) -> TraceSpec:
+    """A trace target for one rank of a tensor-parallel decoder, which `shard` changes.
+
+    Arguments are those of `shard` and of `decoder_spec`. The facts `tp_size`, `tp_rank`
+    and `ep_size` are added; the others are those of the whole model.
+    Where no group plays the role "tp" yet, a stand-in does, in which nobody else is
+    there: steps can be compared with each other, not with the whole model.
+    """
+    shard(model, ways, rank, vocabulary=vocabulary)
+    if ways > 1 and not is_bound(ROLE):
+        bind_group(ROLE, stand_in_group(ways, rank))
+    spec = decoder_spec(
+        model,
+        capacity=capacity,
+        sequence=sequence,
+        decode=decode,
+        facts={**(facts or {}), "tp_size": ways, "tp_rank": rank, "ep_size": 1},
+        device=device,
+    )
+    return spec if ways == 1 else replace(spec, trial=None)
+
+
+class TensorOptions(RankOptions, total=False):
+    """The options of targets here; `vocabulary` cuts the embedding and the head."""
+
+    vocabulary: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TensorParallel:
+    """The trace target for a family of decoders, cut over ranks."""
+
+    family: Family
+
+    def target(self, **options: Unpack[TensorOptions]) -> TraceSpec:
+        """One rank of a model with random weights, the whole of which is drawn first.
+
+        Raises ValueError where the ranks cannot share it evenly.
+        """
+        model, arguments = random_share(self.family, options)
+        vocabulary = options.get("vocabulary", True)
+        return sharded_spec(model, **arguments, vocabulary=vocabulary)
+
+
+llama, mistral = TensorParallel(LLAMA).target, TensorParallel(MISTRAL).target
+qwen2, qwen3 = TensorParallel(QWEN2).target, TensorParallel(QWEN3).target
+qwen3_moe, mixtral = TensorParallel(QWEN3_MOE).target, TensorParallel(MIXTRAL).target
+deepseek_v2 = TensorParallel(DEEPSEEK_V2).target
+deepseek_v3 = TensorParallel(DEEPSEEK_V3).target
+
+
+def _plan(model: PreTrainedModel) -> Mapping[str, str]:
+    """Styles by path, numbers of layers replaced by stars."""
+    plan = dict(model.tp_plan or {})
+    if not plan:
+        raise ValueError(f"{type(model).__name__} has no plan for tensor parallelism")
+    if hasattr(model.config.get_text_config(), "kv_lora_rank"):
+        for path, _ in model.named_modules():
+            parent, _, name = path.rpartition(".")
+            if parent.endswith(".self_attn") and name in _LATENT_ATTENTION:
+                plan.setdefault(_NUMBER.sub("*", path), _LATENT_ATTENTION[name])
+    return plan
+
+
+def _cut_outputs(module: torch.nn.Module, share: Share, units: int | None) -> None:
+    """Keep this rank's output features of a linear layer."""
+    layer = _linear(module)
+    what = f"{'heads' if units else 'features'} of {layer.out_features} outputs"
+    cut = share.cut_or_repeat if units else share.cut
+    layer.weight = _parameter(cut(layer.weight, 0, what, units))  # type: ignore[arg-type]
+    if layer.bias is not None:
+        layer.bias = _parameter(cut(layer.bias, 0, what, units))  # type: ignore[arg-type]
+    layer.out_features = layer.weight.shape[0]
+
+
+def _reduced(module: torch.nn.Module, share: Share, units: int | None) -> ReducedLinear:
+    """The layer with this rank's input features."""
+    layer = _linear(module)
+    what = f"{'heads' if units else 'features'} of {layer.in_features} inputs"
+    return ReducedLinear.of(layer, share.cut(layer.weight, 1, what, units))
+
+
+def _cut_experts(
+    module: torch.nn.Module, path: str, plan: Mapping[str, str], share: Share
+) -> None:
+    """Keep this rank's inner features of all experts."""
+    for name, tensor in list(module.named_parameters(recurse=False)):
+        what = f"features of the experts' {name}"
+        match plan.get(_NUMBER.sub("*", f"{path}.{name}")):
+            case "packed_colwise":
+                piece = share.cut_packed(tensor, -2, what)
+            case "rowwise":
+                piece = share.cut(tensor, -1, what)
+            case style:
+                raise ValueError(
+                    f"'{path}.{name}' is planned as {style}, which is not known"
+                )
+        setattr(module, name, _parameter(piece))
+
+
+def _cut_vocabulary(model: PreTrainedModel, share: Share) -> None:
+    """Cut the embedding and the head, which may be one tensor."""
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    if type(embedding) is not torch.nn.Embedding:
+        raise ValueError(
+            f"the embedding is a {type(embedding).__name__}, which cannot be cut; pass "
+            "vocabulary=False"
+        )
+    layer = _linear(head)
+    if layer.bias is not None:
+        raise ValueError("the head has a bias and cannot be cut; pass vocabulary=False")
+    rows = _parameter(share.cut_padded(embedding.weight))
+    tied = layer.weight is embedding.weight
+    columns = rows if tied else _parameter(share.cut_padded(layer.weight))
+    model.set_input_embeddings(SharedEmbedding.of(embedding, rows, share.rank))
+    model.set_output_embeddings(GatheredLinear.of(layer, columns, share.ways))
+
+
+def _put(model: torch.nn.Module, path: str, module: torch.nn.Module) -> None:
+    parent, _, name = path.rpartition(".")
+    setattr(model.get_submodule(parent), name, module)
+
+
+def _linear(module: torch.nn.Module | None) -> torch.nn.Linear:
+    if type(module) is not torch.nn.Linear:
+        raise ValueError(
+            f"the plan cuts a {type(module).__name__}, and only torch.nn.Linear can be"
+        )
+    return module
+
+
+def _parameter(tensor: torch.Tensor) -> torch.nn.Parameter:
+    return torch.nn.Parameter(tensor, requires_grad=False)

@@ -1,0 +1,72 @@
+"""Process groups by role: what a module's collectives call `"tp"` or `"ep"`.
+
+A traced graph and the module made of it name a role, so that their text is the same on
+every rank and in every run. Before a step runs, the process says which group plays it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed
+
+_STAND_IN = "dynaflow_stand_in"
+
+# Torch's own table of groups by name holds no reference to them.
+_PLAYERS: dict[str, torch.distributed.ProcessGroup] = {}
+
+
+def bind_group(role: str, group: torch.distributed.ProcessGroup) -> None:
+    """Let `group` carry the collectives of `role` from now on, in this process.
+
+    Every rank of the group does so before its first step. Binding a role anew replaces
+    the group; captured CUDA graphs keep the one that they were captured with.
+    """
+    core: Any = torch._C._distributed_c10d
+    if role in _PLAYERS:
+        core._unregister_process_group(role)
+    core._register_process_group(role, group)
+    _PLAYERS[role] = group
+
+
+def group_rank(role: str) -> int:
+    """Rank of this process in the group that plays `role`, counted from 0.
+
+    Raises LookupError where none does.
+    """
+    if (group := _PLAYERS.get(role)) is None:
+        raise LookupError(
+            f"no process group plays the role '{role}' in this process: call "
+            f"dynaflow_dsl.runtime.bind_group('{role}', group) before the first step"
+        )
+    return group.rank()
+
+
+def is_bound(role: str) -> bool:
+    """Whether a group plays `role` in this process."""
+    return role in _PLAYERS
+
+
+def is_stand_in(role: str) -> bool:
+    """Whether what plays `role` is a group of `stand_in_group`."""
+    return role in _PLAYERS and _PLAYERS[role].group_desc == _STAND_IN
+
+
+def stand_in_group(size: int, rank: int) -> torch.distributed.ProcessGroup:
+    """A group of `size` ranks in one process, in which nobody else is there.
+
+    An all-reduce returns what this rank gives, an all-gather repeats it, and other
+    ranks send no tokens. A step then runs, and scheduled and unscheduled steps can be
+    compared, but its numbers are not those of the whole model. It is torch's fake
+    backend, without the process-wide `init_process_group`.
+    """
+    core: Any = torch._C._distributed_c10d
+    group = torch.distributed.ProcessGroup(core.HashStore(), rank, size)
+    backend = core.FakeProcessGroup._create_internal(rank, size)
+    kind = torch.distributed.ProcessGroup.BackendType.CUSTOM
+    for device in ("cpu", "cuda"):
+        group._register_backend(torch.device(device), kind, backend)
+    group._set_default_backend(kind)
+    group._set_group_desc(_STAND_IN)
+    return group
