@@ -25,10 +25,10 @@ from typing import Any
 import torch
 import transformers
 
-from benchmarks import machine
 from benchmarks.architecture_model import WORDS, Architecture
 from benchmarks.architecture_table import ARCHITECTURES
 from dynaflow_dsl.graph.rowwise import check_rows
+from dynaflow_dsl.measurement import machine
 from dynaflow_dsl.trace import Entry, TraceSpec, trace
 
 BATCH = 5
