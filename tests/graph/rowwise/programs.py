@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+import torch
+
 from dynaflow_dsl.graph.model import Argument, Constant, Graph, Reference, Size
 from dynaflow_dsl.graph.rowwise.convolution import RULES as CONVOLUTION
 from dynaflow_dsl.graph.rowwise.cutting import RULES as CUTTING
@@ -360,7 +362,17 @@ def views_of_rows(state: Program, a: Reference, b: Reference, step: Step) -> Any
 
 def _tried(state: Program, operator: str, *calls: tuple[Argument, ...]) -> Any:
     """Call an operator with the first arguments that it takes."""
+    namespace, name, overload = operator.split(".")
+    function = getattr(getattr(getattr(torch.ops, namespace), name), overload)
+    options = {
+        place
+        for place, item in enumerate(function._schema.arguments)
+        if item.name in ("dtype", "layout", "memory_format")
+    }
     for arguments in calls:
+        # Torch takes any number for a dtype, and may then ask for all memory.
+        if any(place < len(arguments) for place in options):
+            continue
         try:
             return state.build.call(operator, *arguments)
         except (Unsized, TypeError):
