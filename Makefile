@@ -21,7 +21,7 @@ demo: $(INSTALLED)
 	$(VENV)/bin/python -m benchmarks.step_times $(EXECUTOR)
 
 test: $(INSTALLED)
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest -n auto --dist loadfile
 
 # The oldest lark that is supported; serving engines pin it.
 oldest: $(INSTALLED)
