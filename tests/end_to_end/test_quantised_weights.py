@@ -19,7 +19,7 @@ def test_weights_of_int8_bind_split_and_run(tmp_path: Path) -> None:
     quantization.quantize_(model, quantization.Int8WeightOnlyConfig())
     made = build(decoder_spec(model, capacity=64), halves(), tmp_path)
     kinds = {
-        item.type.dtype
+        item.value.type.dtype
         for item in made.compiled.bindings[0].graph.inputs
         if item.kind == "parameter" and "mlp.up_proj" in item.name
     }
