@@ -11,12 +11,15 @@ from dynaflow_dsl.models.llama import LLAMA
 from tests.end_to_end.building import build, halves, run_verify
 
 quantization = pytest.importorskip("torchao.quantization")
+tools = pytest.importorskip("torchao.utils")
 
 
 def test_weights_of_int8_bind_split_and_run(tmp_path: Path) -> None:
     options = {"layers": 3}
     model = LLAMA.random(options, LLAMA.configuration(options, 64))
     quantization.quantize_(model, quantization.Int8WeightOnlyConfig())
+    tools.unwrap_tensor_subclass(model)
+    model.eval()  # what unwraps the weights is new, and in training mode
     made = build(decoder_spec(model, capacity=64), halves(), tmp_path)
     kinds = {
         item.value.type.dtype
@@ -24,5 +27,5 @@ def test_weights_of_int8_bind_split_and_run(tmp_path: Path) -> None:
         if item.kind == "parameter" and "mlp.up_proj" in item.name
     }
     assert "int8" in kinds
-    for report in run_verify(made):
+    for report in run_verify(made) + run_verify(made, batches=(3,), compiled=True):
         assert report.ok, str(report)
