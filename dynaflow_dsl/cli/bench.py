@@ -18,7 +18,7 @@ import click
 from dynaflow_dsl import pipeline
 from dynaflow_dsl.bind.model import Binding
 from dynaflow_dsl.cli.files import schedule_files
-from dynaflow_dsl.cli.models import LoadedModel, load_model
+from dynaflow_dsl.cli.models import LoadedModel, kernel_reader, load_model
 from dynaflow_dsl.cli.modules import ModuleFiles, ModuleText
 from dynaflow_dsl.cli.options import (
     choose_model,
@@ -55,8 +55,7 @@ class Request:
 @parameter_option
 @fact_option
 @click.option(
-    "--batch",
-    "size",
+    "--size",
     type=click.IntRange(min=1),
     help="Size of the dynamic dimensions; the largest captured one by default, or "
     f"{USUAL_SIZE}.",
@@ -110,7 +109,9 @@ def command(
     loaded = load_model(reporter, choose_model(schedules, path, model, model_arguments))
     if loaded is None:
         return reporter.code
-    compiled = pipeline.compile_schedules(schedules, loaded.traced, facts)
+    compiled = pipeline.compile_schedules(
+        schedules, loaded.traced, facts, kernel_reader(loaded)
+    )
     reporter.show(compiled.diagnostics)
     if compiled.value is None or not compiled.ok:
         return reporter.code

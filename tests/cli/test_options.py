@@ -86,9 +86,9 @@ def test_options_of_one_name_are_the_same_in_all_commands() -> None:
     # The output of `trace` is a file, that of the others a folder.
     assert set(different) <= {"-o"}
     takes = {written: set(by_command) for written, by_command in found.items()}
-    assert takes["-P"] == {"compile", "check", "show", "verify"}
+    assert takes["-P"] == {"compile", "check", "show", "verify", "bench"}
     assert takes["-F"] == takes["-P"]
-    assert takes["-M"] == {"compile", "trace", "verify"}
+    assert takes["-M"] == {"compile", "trace", "verify", "bench"}
     assert takes["--output-format"] == set(COMMANDS)
 
 

@@ -51,9 +51,9 @@ def test_without_the_option_there_is_one_code_for_all(
     seen: list[object] = []
     real = compiling.compile_parts
 
-    def noting(*given: Any) -> Any:
-        seen.append(given[-1])
-        return real(*given)
+    def noting(*given: Any, **named: Any) -> Any:
+        seen.append(named["static"])
+        return real(*given, **named)
 
     monkeypatch.setattr(compiling, "compile_parts", noting)
     capture = Capture({"batch": (4,)}, in_place=IN_PLACE)

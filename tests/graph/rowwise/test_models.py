@@ -99,7 +99,9 @@ def test_decoder_layers(family: str) -> None:
 
 def test_layers_of_experts_sort_all_tokens() -> None:
     sizes = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
-    graph = traced(decoder("Qwen3Moe", 1, **WIDE, **sizes))
+    spec = decoder("Qwen3Moe", 1, **WIDE, **sizes)
+    spec.model.set_experts_implementation("grouped_mm")
+    graph = traced(spec)
     refusals = check_rows(graph, "batch", layers_of(graph)).refusals
     assert "sort over the split dimension" in {item.reason for item in refusals}
     modules = {item.name: item.module for item in graph.operations}
