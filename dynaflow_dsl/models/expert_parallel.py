@@ -29,7 +29,7 @@ from dynaflow_dsl.models.mixtral import MIXTRAL
 from dynaflow_dsl.models.qwen3_moe import QWEN3_MOE
 from dynaflow_dsl.models.ranks import RankOptions, random_share
 from dynaflow_dsl.models.shares import Share
-from dynaflow_dsl.runtime.groups import bind_group, is_bound, stand_in_group
+from dynaflow_dsl.runtime.groups import bind_stand_in
 from dynaflow_dsl.trace import Scalar, TraceSpec
 
 ROLE = "ep"
@@ -88,8 +88,8 @@ def sharded_spec(
     which nobody else is there.
     """
     shard(model, ways, rank, room=room)
-    if ways > 1 and not is_bound(ROLE):
-        bind_group(ROLE, stand_in_group(ways, rank))
+    if ways > 1:
+        bind_stand_in(ROLE, ways, rank)
     spec = decoder_spec(
         model,
         capacity=capacity,

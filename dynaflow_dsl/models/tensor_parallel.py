@@ -36,7 +36,7 @@ from dynaflow_dsl.models.qwen3 import QWEN3
 from dynaflow_dsl.models.qwen3_moe import QWEN3_MOE
 from dynaflow_dsl.models.ranks import RankOptions, random_share
 from dynaflow_dsl.models.shares import Share
-from dynaflow_dsl.runtime.groups import bind_group, is_bound, stand_in_group
+from dynaflow_dsl.runtime.groups import bind_stand_in
 from dynaflow_dsl.trace import Scalar, TraceSpec
 
 # What comes after the latents of a latent attention has heads; the plans of some models
@@ -124,8 +124,8 @@ def sharded_spec(
     there: steps can be compared with each other, not with the whole model.
     """
     shard(model, ways, rank, vocabulary=vocabulary)
-    if ways > 1 and not is_bound(ROLE):
-        bind_group(ROLE, stand_in_group(ways, rank))
+    if ways > 1:
+        bind_stand_in(ROLE, ways, rank)
     spec = decoder_spec(
         model,
         capacity=capacity,

@@ -43,14 +43,21 @@ def group_rank(role: str) -> int:
     return group.rank()
 
 
-def is_bound(role: str) -> bool:
-    """Whether a group plays `role` in this process."""
-    return role in _PLAYERS
-
-
 def is_stand_in(role: str) -> bool:
     """Whether what plays `role` is a group of `stand_in_group`."""
     return role in _PLAYERS and _PLAYERS[role].group_desc == _STAND_IN
+
+
+def bind_stand_in(role: str, size: int, rank: int) -> None:
+    """Let a stand-in of this size play `role`, unless a real group does.
+
+    A stand-in of another size, which an earlier target needed, is replaced.
+    """
+    if role in _PLAYERS:
+        playing = _PLAYERS[role]
+        if not is_stand_in(role) or (playing.size(), playing.rank()) == (size, rank):
+            return
+    bind_group(role, stand_in_group(size, rank))
 
 
 def stand_in_group(size: int, rank: int) -> torch.distributed.ProcessGroup:
