@@ -90,5 +90,6 @@ def on_ranks(
     monkeypatch.setattr(collectives, "_OPERATORS", ranks)
     monkeypatch.setattr(exchange, "group_rank", ranks.rank)
     # An earlier target in this process may have left a stand-in for the ranks.
-    monkeypatch.setattr(collectives, "is_stand_in", lambda role: False)
+    for module in (collectives, exchange):
+        monkeypatch.setattr(module, "is_stand_in", lambda role: False)
     return ranks.run(function)
