@@ -2,7 +2,9 @@
 
     python -m tests.graph.rowwise.random_graphs --examples 100000 --output found.json
 
-Every program is checked, and run whole and in pieces whatever the verdict is. Counts
+Every other one is a chain of any operators; those between are calls of one operator
+each, with arguments drawn by its signature, so that every rule comes often. Every
+program is checked, and run whole and in pieces whatever the verdict is. Counts
 of verdicts, and of how often each operator occurred in a program that was accepted and
 in one that was not, are printed and written. `test_random_graphs.py` runs a few.
 
@@ -25,9 +27,12 @@ from random import Random
 
 import torch
 
+from dynaflow_dsl.graph.model import Graph
 from dynaflow_dsl.graph.rowwise import check_rows
+from tests.graph.rowwise.building import Builder
 from tests.graph.rowwise.interpreter import difference, leaking_row
 from tests.graph.rowwise.programs import INPUTS, KINDS, Step, program
+from tests.graph.rowwise.signatures import OPERATORS, call_of
 
 
 @dataclass(slots=True)
@@ -66,13 +71,21 @@ def _kind(random: Random) -> int:
     return len(KINDS) - 1 - random.randrange(5)
 
 
+def made(number: int) -> tuple[Graph, list[str], Builder] | None:
+    """The program of this number, the names of its region, and its inputs."""
+    torch.manual_seed(number)
+    if number % 2:
+        return call_of(OPERATORS[number // 2 % len(OPERATORS)], Random(number))
+    return program(*drawn(number))
+
+
 def examine(number: int, found: Found) -> None:
     """Check one program and run it."""
-    torch.manual_seed(number)
-    graph, region, build = program(*drawn(number))
-    if not region:
+    one = made(number)
+    if one is None or not one[1]:
         found.verdicts["empty"] += 1
         return
+    graph, region, build = one
     accepted = not check_rows(graph, "batch", region).refusals
     tensors = build.tensors()
     shown = difference(graph, region, tensors)
