@@ -146,8 +146,8 @@ def apply(call: Call) -> Fact:
         if not rule.in_place or not only_first:
             raise RefusedError(f"no row rule for what {operation.operator} writes")
     # Nothing differs between microbatches, so nothing can in the result.
-    same = not sized and call.all_shared()
-    fact = Shared() if same and not rule.chance else rule.apply(call)
+    same = not sized and call.all_shared() and not (rule.chance or rule.hidden)
+    fact = Shared() if same else rule.apply(call)
     for value in operation.results:
         if value is not None:
             reason = why_not_fitting(fact, value.type.shape, call.dimension)

@@ -60,6 +60,28 @@ def of_images(rank: int) -> Callable[[Call], Fact]:
     return apply
 
 
+def antialiased(call: Call) -> Fact:
+    """Resample the last two axes with windows as wide as the scale demands.
+
+    Scales that do not lead from the one size to the other let torch read beyond the
+    tensor, in the next row, with weight 0: what is not finite there would show.
+    """
+    source, sizes = call.tensor(), call.sizes(1, "output_size")
+    for axis, place, name in ((-2, 3, "scales_h"), (-1, 4, "scales_w")):
+        scale = call.argument(place, name)
+        before, after = source.shape[axis], sizes[axis]
+        if scale is None:
+            continue
+        if (
+            not isinstance(scale, (int, float))
+            or before.dimensions
+            or after.dimensions
+            or int(before.factor * scale) != after.factor
+        ):
+            raise RefusedError("resamples by scales that do not fit the sizes")
+    return over_last(2)(call)
+
+
 def grid_sample(call: Call) -> Fact:
     """Each sample is read at the places of its own grid."""
     source, grid = only_rows(call.tensor(0, "input")), only_rows(call.tensor(1, "grid"))
@@ -84,8 +106,7 @@ _WINDOWS = {
         upsample_nearest2d.default upsample_nearest2d.vec upsample_bilinear2d.default
         upsample_bilinear2d.vec upsample_bicubic2d.default upsample_bicubic2d.vec
         _upsample_nearest_exact2d.default _upsample_nearest_exact2d.vec
-        _upsample_bilinear2d_aa.default _upsample_bilinear2d_aa.vec
-        _upsample_bicubic2d_aa.default _upsample_bicubic2d_aa.vec""",
+        _upsample_bilinear2d_aa.vec _upsample_bicubic2d_aa.vec""",
     3: """avg_pool3d.default max_pool3d.default adaptive_avg_pool3d.default
         adaptive_max_pool3d.default max_pool3d_with_indices.default
         upsample_nearest3d.default upsample_nearest3d.vec
@@ -99,6 +120,8 @@ RULES = {
         for axes, names in _WINDOWS.items()
         for name in names.split()
     },
+    "aten._upsample_bilinear2d_aa.default": Rule(antialiased),
+    "aten._upsample_bicubic2d_aa.default": Rule(antialiased),
     "aten.im2col.default": Rule(of_images(4)),
     "aten.col2im.default": Rule(of_images(3)),
     "aten.grid_sampler.default": Rule(grid_sample),

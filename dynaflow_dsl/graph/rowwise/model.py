@@ -200,13 +200,16 @@ class Rule:
     target) or raises `RefusedError`. `sizes` says that the operator's integers are
     shapes or bounds that the function looks at, so that they may hold the split
     dimension. `in_place` allows a write into the first argument. `chance` says that
-    the function makes sure that nothing random happens.
+    the function makes sure that nothing random happens. `hidden` says that the operator
+    may write what its signature does not say, so that the function is asked also where
+    all operands are shared.
     """
 
     apply: Callable[[Call], Fact]
     sizes: bool = False
     in_place: bool = False
     chance: bool = False
+    hidden: bool = False
 
 
 def plain_integer(argument: Argument, name: str) -> int:

@@ -45,34 +45,52 @@ def group_norm(call: Call) -> Fact:
     return Shared() if rows is None else rows
 
 
-def batch_norm(call: Call) -> Fact:
-    """Normalise each channel by stored statistics."""
-    operator = call.operation.operator
-    training = operator == "aten.batch_norm.default" and (
+_STATISTICS = ((3, "running_mean"), (4, "running_var"))
+
+
+def _refuse_update(call: Call) -> bool:
+    """Say whether statistics are of the input; refuse to keep them.
+
+    Torch writes those that are given, though its signature does not say so.
+    """
+    stored = [place for place in _STATISTICS if call.optional(*place) is not None]
+    computes = call.operation.operator != _WITHOUT_TRAINING and (
         call.argument(5, "training") is not False
     )
+    if stored and computes:
+        raise RefusedError("updates stored statistics, which each microbatch would do")
+    return computes or len(stored) < len(_STATISTICS)
+
+
+def batch_norm(call: Call) -> Fact:
+    """Normalise each channel by stored statistics."""
     rows = only_rows(call.tensor(0, "input"))
-    statistics = ((3, "running_mean"), (4, "running_var"))
-    _refuse_split_weights(call, (1, "weight"), (2, "bias"), *statistics)
-    if training or any(call.optional(*place) is None for place in statistics):
+    _refuse_split_weights(call, (1, "weight"), (2, "bias"), *_STATISTICS)
+    computes = _refuse_update(call)
+    if rows is None:
+        return Shared()
+    if computes:
         raise RefusedError("normalises by statistics over the split dimension")
-    if rows is not None and rows.axis == 1:
+    if rows.axis == 1:
         raise RefusedError("normalises by statistics of channels that are split")
-    return Shared() if rows is None else rows
+    return rows
 
 
 def instance_norm(call: Call) -> Fact:
     """Normalise each channel of each sample."""
     rows = only_rows(call.tensor(0, "input"))
-    _refuse_split_weights(call, (1, "weight"), (2, "bias"))
-    stored = call.optional(3, "running_mean") or call.optional(4, "running_var")
-    if stored is not None or call.argument(5, "use_input_stats") is not True:
-        raise RefusedError("normalises by statistics over the split dimension")
-    if rows is not None and rows.axis != 0:
+    _refuse_split_weights(call, (1, "weight"), (2, "bias"), *_STATISTICS)
+    _refuse_update(call)
+    if rows is None:
+        return Shared()
+    if call.argument(5, "use_input_stats") is not True:
+        raise RefusedError("normalises by stored statistics")
+    if rows.axis != 0:
         raise RefusedError("normalises over the split dimension")
-    return Shared() if rows is None else rows
+    return rows
 
 
+_WITHOUT_TRAINING = "aten._native_batch_norm_legit_no_training.default"
 _affine = over_last_axes((2, "weight"), (3, "bias"))
 _scaled = over_last_axes((2, "weight"))
 
@@ -82,7 +100,7 @@ RULES = {
     "aten.rms_norm.default": Rule(_scaled),
     "aten._fused_rms_norm.default": Rule(_scaled),
     "aten.group_norm.default": Rule(group_norm),
-    "aten.batch_norm.default": Rule(batch_norm),
-    "aten._native_batch_norm_legit_no_training.default": Rule(batch_norm),
-    "aten.instance_norm.default": Rule(instance_norm),
+    "aten.batch_norm.default": Rule(batch_norm, hidden=True),
+    _WITHOUT_TRAINING: Rule(batch_norm, hidden=True),
+    "aten.instance_norm.default": Rule(instance_norm, hidden=True),
 }

@@ -40,17 +40,23 @@ RULES: dict[str, Rule] = {
 _DATA_SHAPES = "makes a tensor whose size depends on the values of all rows"
 _COUNTS = "counts the values of all rows"
 
+_STATISTICS = "may update stored statistics, which each microbatch would do"
+
 # Why some operators have no rule; others are only "no row rule for ...".
 WITHOUT_RULE = {
     "aten._local_scalar_dense.default": "reads a number out of a tensor",
     "aten._unique2.default": _DATA_SHAPES,
+    "aten._batch_norm_impl_index.default": _STATISTICS,
     "aten.bincount.default": _COUNTS,
+    "aten.cudnn_batch_norm.default": _STATISTICS,
     "aten.histc.default": _COUNTS,
     "aten.item.default": "reads a number out of a tensor",
     "aten.masked_scatter.default": (
         "fills masked places with one value after the other, over all rows"
     ),
     "aten.masked_select.default": _DATA_SHAPES,
+    "aten.miopen_batch_norm.default": _STATISTICS,
+    "aten.native_batch_norm.default": _STATISTICS,
     "aten.nonzero.default": _DATA_SHAPES,
     "aten.repeat_interleave.self_Tensor": _DATA_SHAPES,
     "aten.repeat_interleave.Tensor": _DATA_SHAPES,

@@ -68,6 +68,20 @@ def spectrogram(call: Call) -> Fact:
     return rows
 
 
+def exponential(call: Call) -> Fact:
+    """The exponential of matrices in the last two axes.
+
+    Torch views all leading axes as one, which fails on a slice with gaps.
+    """
+    fact, source = over_last(2)(call), call.tensor()
+    if isinstance(fact, Rows) and fact.axis > 0 and source.sliced:
+        raise RefusedError(
+            "merges the split dimension with an axis before it, which a slice of the "
+            "whole tensor does not allow"
+        )
+    return fact
+
+
 def solve(call: Call) -> Fact:
     """Systems of equations in the last two axes, the same leading axes on both sides.
 
@@ -139,7 +153,7 @@ _TWO_AXES = "fft2 ifft2 rfft2 irfft2"
 _ALL_AXES = "fftn ifftn rfftn irfftn"
 _MATRICES = """
     linalg_inv linalg_cholesky linalg_qr linalg_svd linalg_eigh linalg_det
-    linalg_slogdet linalg_matrix_exp linalg_pinv inverse matrix_exp
+    linalg_slogdet linalg_pinv inverse
 """
 
 RULES = {
@@ -152,6 +166,8 @@ RULES = {
     "aten.fft_ifftshift.default": Rule(over_axes(1, None)),
     "aten.stft.default": Rule(spectrogram),
     **{f"aten.{name}.default": Rule(over_last(2)) for name in _MATRICES.split()},
+    "aten.linalg_matrix_exp.default": Rule(exponential),
+    "aten.matrix_exp.default": Rule(exponential),
     "aten.linalg_solve.default": Rule(solve),
     "aten.linalg_solve_triangular.default": Rule(solve),
     "aten.cdist.default": Rule(distances),

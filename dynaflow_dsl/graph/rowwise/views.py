@@ -47,13 +47,17 @@ def reshape(call: Call) -> Fact:
     )
 
 
+# They never copy.
+_ONLY_VIEWS = ("aten.view.default", "aten.view_as.default", "aten._unsafe_view.default")
+
+
 def _refuse_gaps(call: Call) -> None:
     """Refuse to merge the row axis of a slice with an axis to its left.
 
     The slice has gaps there. A view fails on it; other operators copy where the whole
     batch is only viewed, which shows once somebody writes.
     """
-    strict = call.operation.operator in ("aten.view.default", "aten.view_as.default")
+    strict = call.operation.operator in _ONLY_VIEWS
     if strict or call.tensor().written:
         raise RefusedError(
             "merges the split dimension with an axis before it, which a slice of the "

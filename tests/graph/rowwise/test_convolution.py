@@ -1,7 +1,16 @@
 import pytest
 from torch.nn import functional
 
-from tests.graph.rowwise.cases import Case, accepted, careful, check_case, refused
+from tests.graph.rowwise.building import Builder
+from tests.graph.rowwise.cases import (
+    Case,
+    accepted,
+    careful,
+    check_case,
+    check_graph,
+    refused,
+)
+from tests.graph.rowwise.interpreter import leaking_row
 from tests.graph.rowwise.tracing import Given, rows, shared
 
 IMAGE = rows(3, 8, 8)
@@ -67,3 +76,18 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_convolution(case: Case) -> None:
     check_case(case)
+
+
+@pytest.mark.parametrize("kind", ["bilinear", "bicubic"])
+@pytest.mark.parametrize(("scale", "reason"), [(0.5, "do not fit"), (3.0, None)])
+def test_scales_of_antialiased_images(
+    kind: str, scale: float, reason: str | None
+) -> None:
+    build = Builder()
+    image = build.input(rows(4, 3, 1))
+    operator = f"aten._upsample_{kind}2d_aa.default"
+    result = build.call(operator, image, (3, 3), False, 1.0, scale)
+    graph, inputs = build.graph(result), build.tensors()
+    # What is read of the next row has weight 0, which only NaN shows.
+    shown = leaking_row(graph, inputs)
+    check_graph(graph, build.names(), inputs, reason, poisoned=shown)

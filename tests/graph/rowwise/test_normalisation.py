@@ -2,7 +2,15 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tests.graph.rowwise.cases import Case, accepted, careful, check_case, refused
+from tests.graph.rowwise.building import Builder
+from tests.graph.rowwise.cases import (
+    Case,
+    accepted,
+    careful,
+    check_case,
+    check_graph,
+    refused,
+)
 from tests.graph.rowwise.tracing import Given, rows, shared
 
 
@@ -67,3 +75,43 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_normalisation(case: Case) -> None:
     check_case(case)
+
+
+OPTIONS = (0.1, 1e-5, False)
+
+
+@pytest.mark.parametrize("operator", ["batch_norm", "instance_norm"])
+def test_stored_statistics_are_updated_once(operator: str) -> None:
+    build = Builder()
+    build.input(rows())
+    image, mean, variance = (build.input(shared(*s)) for s in ((2, 4, 3), (4,), (4,)))
+    result = build.call(
+        f"aten.{operator}.default", image, None, None, mean, variance, True, *OPTIONS
+    )
+    # No operand is split, and the signature says that nothing is written.
+    graph = build.graph(result)
+    assert not any(item.writes for item in graph.operations)
+    check_graph(graph, build.names(), build.tensors(), "updates stored statistics")
+
+
+@pytest.mark.parametrize("operator", ["batch_norm", "instance_norm"])
+def test_statistics_of_a_shared_input_are_shared(operator: str) -> None:
+    build = Builder()
+    build.input(rows())
+    image = build.input(shared(2, 4, 3))
+    result = build.call(
+        f"aten.{operator}.default", image, None, None, None, None, True, *OPTIONS
+    )
+    check_graph(build.graph(result), build.names(), build.tensors())
+
+
+def test_operator_without_a_rule_may_update_statistics() -> None:
+    build = Builder()
+    build.input(rows())
+    image, mean, variance = (build.input(shared(*s)) for s in ((2, 4, 3), (4,), (4,)))
+    result, _, _ = build.call(
+        "aten.native_batch_norm.default",
+        *(image, None, None, mean, variance, True, 0.1, 1e-5),
+    )
+    graph = build.graph(result)
+    check_graph(graph, build.names(), build.tensors(), "may update stored statistics")

@@ -1,6 +1,10 @@
 """Whatever a program does: if it is accepted, pieces compute what the whole does."""
 
+import json
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -9,6 +13,7 @@ from hypothesis import strategies as st
 from dynaflow_dsl.graph.rowwise import check_rows
 from tests.graph.rowwise.interpreter import difference, leaking_row
 from tests.graph.rowwise.programs import INPUTS, KINDS, Step, program
+from tests.graph.rowwise.signatures import OPERATORS
 
 NUMBERS = st.integers(0, 11)
 STEPS = st.builds(
@@ -51,3 +56,25 @@ def test_accepted_programs_keep_rows_apart() -> None:
     # A check that refused everything, or nothing, would pass so far.
     assert verdicts[True] > 30
     assert verdicts[False] > 30
+
+
+def test_each_operator_once(tmp_path: Path) -> None:
+    """In a process of its own, where torch can be told to compute without vectors."""
+    output = tmp_path / "found.json"
+    examples = 2 * len(OPERATORS)
+    command = "tests.graph.rowwise.random_graphs", "--examples", str(examples)
+    done = subprocess.run(
+        [sys.executable, "-m", *command, "--output", str(output)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    found = json.loads(output.read_text())
+    assert found["examples"] == examples
+    assert found["leaking and accepted"] == []
+    counts = found["programs with each operator: accepted, refused"]
+    assert set(OPERATORS) - set(counts) == set()
+    verdicts = found["verdicts"]
+    assert verdicts["accepted, does not leak"] > examples // 4
+    assert verdicts["refused, leaks"] > examples // 10

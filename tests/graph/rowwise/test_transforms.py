@@ -165,3 +165,23 @@ def test_channels_that_are_rows() -> None:
     )
     (refusal,) = check_rows(build.graph(result), "batch", build.names()).refusals
     assert "as channels" in refusal.reason
+
+
+@pytest.mark.parametrize("operator", ["linalg_matrix_exp", "matrix_exp"])
+@pytest.mark.parametrize(
+    ("shape", "inside", "reason"),
+    [
+        ((3, "batch", 4, 4), False, "merges the split dimension"),
+        ((3, "batch", 4, 4), True, None),
+        (("batch", 3, 4, 4), False, None),
+    ],
+)
+def test_exponential_of_a_slice(
+    operator: str, shape: tuple[int | str, ...], inside: bool, reason: str | None
+) -> None:
+    build = Builder()
+    source = build.input(Given(shape))
+    if inside:
+        source = build.call("aten.tanh.default", source)
+    result = build.call(f"aten.{operator}.default", source)
+    check_graph(build.graph(result), build.names(), build.tensors(), reason)

@@ -1,9 +1,10 @@
 import pytest
 import torch
 
+from dynaflow_dsl.graph.model import Size
 from dynaflow_dsl.graph.rowwise import check_rows
-from tests.graph.rowwise.building import Builder
-from tests.graph.rowwise.cases import Case, accepted, careful, check_case
+from tests.graph.rowwise.building import BATCH, Builder
+from tests.graph.rowwise.cases import Case, accepted, careful, check_case, check_graph
 from tests.graph.rowwise.tracing import Given, rows, shared
 
 CASES = [
@@ -83,3 +84,30 @@ def test_squeeze_of_every_axis() -> None:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_views(case: Case) -> None:
     check_case(case)
+
+
+@pytest.mark.parametrize(
+    ("operator", "reason"),
+    [
+        ("aten._unsafe_view.default", "merges the split dimension"),
+        ("aten.view.default", "merges the split dimension"),
+        ("aten.reshape.default", None),
+    ],
+)
+def test_axis_before_the_rows_of_a_slice(operator: str, reason: str | None) -> None:
+    build = Builder()
+    source = build.input(Given((3, "batch", 4)))
+    merged = build.call(operator, source, (Size(3, ("batch",)), 4))
+    result = build.call("aten.view.default", merged, (3, BATCH, 4))
+    again = build.call("aten.relu.default", result)
+    back = build.call("aten.transpose.int", again, 0, 1)
+    check_graph(build.graph(back), build.names(), build.tensors(), reason)
+
+
+def test_axis_before_rows_made_inside() -> None:
+    build = Builder()
+    source = build.call("aten.relu.default", build.input(Given((3, "batch", 4))))
+    shape = (Size(3, ("batch",)), 4)
+    merged = build.call("aten._unsafe_view.default", source, shape)
+    result = build.call("aten.view.default", merged, (3, BATCH, 4))
+    check_graph(build.graph(result), build.names(), build.tensors())
