@@ -20,8 +20,9 @@ demo: $(INSTALLED)
 	$(VENV)/bin/dfsc verify $(SCHEDULE)
 	$(VENV)/bin/python -m benchmarks.step_times $(EXECUTOR)
 
+# One process per core, so one thread in each.
 test: $(INSTALLED)
-	$(VENV)/bin/python -m pytest -n auto --dist loadfile
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n auto --dist loadfile
 
 # The oldest lark that is supported; serving engines pin it.
 oldest: $(INSTALLED)
