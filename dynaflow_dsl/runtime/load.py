@@ -57,7 +57,7 @@ def loader(
         leaves out comparing versions, source, configuration and plain attributes; the
         model's tensors are always compared. `capture=False` captures no step in a CUDA
         graph, whatever the schedule says. `streams` makes the streams that steps run
-        on, which then have no options. Raises LoadError.
+        on. Raises LoadError.
         """
         if check not in ("quick", "none"):
             raise ValueError(f'check is "quick" or "none", not {check!r}')
@@ -67,9 +67,7 @@ def loader(
         target = _device(device)
         # A device that has no streams is refused before its model is looked at.
         made = [
-            make_streams(target, executor.stream_names, executor.stream_options)
-            if streams is make_streams
-            else streams(target, executor.stream_names)
+            streams(target, executor.stream_names, executor.stream_options)
             for executor in executors
         ]
         tensors = model_tensors(model)
