@@ -232,6 +232,15 @@ def test_a_trusted_kernel_binds_by_name(tmp_path: Path) -> None:
         assert report.kernels[0].ok
 
 
+def test_a_trusted_kernel_may_have_the_name_of_a_tensor(tmp_path: Path) -> None:
+    written = text("by_name", options=TRUSTED).replace("joined", "hidden")
+    built = build(llama_spec(2), written, tmp_path)
+    assert "join(w, hidden, attn):" in built.compiled.text
+    assert "hidden=hidden_2" in built.compiled.text
+    for report in run_verify(built, batches=(4,)):
+        assert report.ok, str(report)
+
+
 def test_a_trusted_kernel_is_compared_in_the_first_step(tmp_path: Path) -> None:
     built = build(llama_spec(2), text("by_name_wrong", options=TRUSTED), tmp_path)
     step = built.module.load(built.spec.model, compile=False).decode
@@ -245,13 +254,9 @@ def test_a_trusted_kernel_is_compared_in_the_first_step(tmp_path: Path) -> None:
 
 def test_names_and_writes_of_a_trusted_kernel_are_checked() -> None:
     def refused(name: str) -> str:
-        file = pipeline.understand(Source("w.dfs", text(name, options=TRUSTED)))
-        reader = KernelReader("cpu", torch.float32)
-        made = pipeline.compile_schedules(
-            file.unwrap(), llama_traced()[1], None, reader
-        )
-        assert {each.code for each in made.diagnostics} == {"DFS401"}
-        return render(made.diagnostics)
+        found = findings(text(name, options=TRUSTED))
+        assert {each.code for each in found} == {"DFS401"}
+        return render(found)
 
     message = refused("by_other_name")
     assert "does not take the tensors of part join" in message
