@@ -46,6 +46,7 @@ EXECUTOR_NAMES = frozenset(
         "parts",
         "run",
         "release",
+        "replays",
         "report",
         "schedule",
         "sequential",

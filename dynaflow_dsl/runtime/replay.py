@@ -134,9 +134,12 @@ class Replays:
         return None if self._backend.is_recording() else known.replay
 
     def run(self, replay: Replay, arguments: tuple[Any, ...]) -> Any:
-        """Run a step as its graph; gradients must be off."""
+        """Run a step as its graph, without gradients."""
         self._backend.take_turn()
-        return run_replay(replay, arguments)
+        if not torch.is_grad_enabled():
+            return run_replay(replay, arguments)
+        with torch.no_grad():
+            return run_replay(replay, arguments)
 
     def __call__(
         self, run: Step, arguments: tuple[Any, ...], sizes: Mapping[str, int]
@@ -324,6 +327,7 @@ class Replays:
                     rows = one.tensor.shape[along] * wanted // captured
                     outputs[place] = Output(one.tensor.narrow(along, 0, rows), one.own)
         return Replay(
+            sizes,
             made.items,
             tuple(pairs[0] for pairs in fills.values() if len(pairs) == 1),
             tuple(
