@@ -12,6 +12,7 @@ import torch
 from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.graphs import GraphBackend
 from dynaflow_dsl.runtime.inputs import Bounds, InputCheck, InputSpecs
+from dynaflow_dsl.runtime.kernels import ComparedOnce
 from dynaflow_dsl.runtime.model import Capture, Part, Split, StreamOptions
 from dynaflow_dsl.runtime.recording import Parts
 from dynaflow_dsl.runtime.replay import Replays
@@ -87,6 +88,12 @@ class Executor:
         attach(self, setup.calls)
         self.replays = None
         if self.capture is not None and setup.graphs is not None:
+            trusted = [
+                call
+                for calls in setup.calls.values()
+                for call in calls
+                if isinstance(call, ComparedOnce)
+            ]
             self.replays = Replays(
                 self.capture,
                 self.inputs,
@@ -95,6 +102,7 @@ class Executor:
                 setup.streams,
                 setup.graphs,
                 setup.explain,
+                lambda: sum(one.compared for one in trusted),
             )
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:

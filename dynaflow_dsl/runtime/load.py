@@ -16,7 +16,7 @@ from dynaflow_dsl.runtime.artifacts import cache_folder
 from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.executor import Call, Executor, Setup
 from dynaflow_dsl.runtime.graphs import GraphBackend, make_graphs
-from dynaflow_dsl.runtime.kernels import Kernel, compared_once, source_digest
+from dynaflow_dsl.runtime.kernels import ComparedOnce, Kernel, source_digest
 from dynaflow_dsl.runtime.model import Capture
 from dynaflow_dsl.runtime.module_map import ModuleMap, read_map
 from dynaflow_dsl.runtime.notes import add_place
@@ -190,7 +190,7 @@ def _load_one(
         if part.trusted:
             texts = functions[part.instead_of], weights[part.instead_of]
             calls[name] = [
-                compared_once(part.kernel, call, partial(text, record(own)))
+                ComparedOnce(part.kernel, call, partial(text, record(own)))
                 for call, text, own in zip(calls[name], *texts, strict=True)
             ]
     if folder is not None:
