@@ -93,7 +93,7 @@ def write_function(
         statements += _statement(operation, writer, last_of_line=last_of_line)
     results = [writer.expressions[value] for value in body.outputs]
     lines += docstring(_about(about, body, inputs, types, results), 4)
-    lines += _preamble(body, writer, statements)
+    lines += _preamble(body, writer)
     offset = len(lines)
     lines += statements
     lines += _returned(results)
@@ -216,7 +216,7 @@ def _number(value: float) -> str:
     return repr(value).replace("e+", "e")
 
 
-def _preamble(body: Body, writer: _Writer, statements: Sequence[str]) -> list[str]:
+def _preamble(body: Body, writer: _Writer) -> list[str]:
     """Sizes and the device, read from the first input that has them."""
     used = {
         name
