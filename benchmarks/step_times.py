@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -27,65 +27,38 @@ from typing import Any
 import torch
 
 from dynaflow_dsl.measurement import machine
+from dynaflow_dsl.measurement.contenders import EVERYWHERE, Case, make
 from dynaflow_dsl.measurement.rounds import MINIMUM_ROUNDS, alternate, paired_ratio
 from dynaflow_dsl.trace import load_target
+from dynaflow_dsl.verification.verify import find_executor
 
-CONTENDERS = ("eager", "torch.compile", "sequential", "scheduled")
 REFERENCES = ("eager", "torch.compile")
-Call = Callable[[], object]
 
 
-class Case:
-    """A generated module with the model and the inputs that it was made for."""
+def load_case(path: Path, batch: int, entry: str | None) -> tuple[str, Case]:
+    """A generated module with the model and the inputs that it was made for.
 
-    def __init__(self, path: Path, batch: int, entry: str | None) -> None:
-        self.module = _import(path)
-        known = json.loads(path.with_suffix(".map.json").read_text(encoding="utf-8"))
-        target, self.device = known["target"], known["device"]
-        self.spec = load_target(target["name"], target["arguments"], None).unwrap()
-        self.entry = entry if entry is not None else next(iter(known["graph"]))
-        torch.manual_seed(0)
-        sizes = dict.fromkeys(self.spec.dimensions, batch)
-        self.inputs = self.spec.entries[self.entry].arguments(sizes)
-
-    def contender(self, name: str) -> Call:
-        """A call without arguments that runs one step."""
-        step = self._step(name)
-        inputs = self.inputs
-
-        def call() -> object:
-            with torch.no_grad():
-                return step(*inputs)
-
-        return call
-
-    def _step(self, name: str) -> Callable[..., object]:
-        match name:
-            case "eager":
-                return self.spec.adapted()
-            case "torch.compile":
-                torch._dynamo.reset()
-                return torch.compile(self.spec.adapted())
-            case "sequential":
-                return self._load(sequential=True)
-            case "scheduled":
-                return self._load(sequential=False)
-        raise ValueError(f"no contender is named {name}")
-
-    def _load(self, *, sequential: bool) -> Callable[..., object]:
-        # Read once, when a module is loaded.
-        os.environ["DFSC_SEQUENTIAL"] = "1" if sequential else "0"
-        try:
-            loaded = self.module.load(self.spec.model, device=self.device)
-        finally:
-            del os.environ["DFSC_SEQUENTIAL"]
-        step: Callable[..., object] = getattr(loaded, self.entry, loaded)
-        return step
+    Also gives the name of the entry, the first one by default.
+    """
+    module = _import(path)
+    known = json.loads(path.with_suffix(".map.json").read_text(encoding="utf-8"))
+    target, device = known["target"], known["device"]
+    spec = load_target(target["name"], target["arguments"], None).unwrap()
+    chosen = entry if entry is not None else next(iter(known["graph"]))
+    torch.manual_seed(0)
+    case = Case(
+        adapted=spec.adapted,
+        load=lambda: find_executor(module.load(spec.model, device), chosen),
+        arguments=spec.entries[chosen].arguments(dict.fromkeys(spec.dimensions, batch)),
+        in_place=(),
+        device=torch.device(device),
+    )
+    return chosen, case
 
 
 def step_times(case: Case, rounds: int, seconds: float) -> dict[str, Any]:
     """Times and paired ratios of all contenders."""
-    calls = {name: case.contender(name) for name in CONTENDERS}
+    calls = {name: make(case, name) for name in EVERYWHERE}
     for call in calls.values():
         for _ in range(3):
             call()
@@ -111,7 +84,7 @@ def start_times(arguments: argparse.Namespace, starts: int) -> dict[str, Any]:
     left in them.
     """
     found: dict[str, Any] = {}
-    for name in CONTENDERS[1:]:
+    for name in EVERYWHERE[1:]:
         cold, warm = [], []
         for _ in range(starts):
             with tempfile.TemporaryDirectory() as caches:
@@ -155,10 +128,10 @@ def main(words: Sequence[str] | None = None) -> None:
     if arguments.start is not None:
         print(json.dumps(_first_result(arguments)))
         return
-    case = Case(arguments.module, arguments.batch, arguments.entry)
+    entry, case = load_case(arguments.module, arguments.batch, arguments.entry)
     result: dict[str, Any] = {
         "module": arguments.module.as_posix(),
-        "entry": case.entry,
+        "entry": entry,
         "batch": arguments.batch,
         "rounds": arguments.rounds,
         "machine": {**machine.describe(), "threads": torch.get_num_threads()},
@@ -185,7 +158,7 @@ def _parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--compile-times", action="store_true")
     parser.add_argument("--starts", type=int, default=3, help="for --compile-times")
     parser.add_argument("-o", dest="output", type=Path, metavar="FILE.json")
-    parser.add_argument("--start", choices=CONTENDERS, help=argparse.SUPPRESS)
+    parser.add_argument("--start", choices=EVERYWHERE, help=argparse.SUPPRESS)
     arguments = parser.parse_args(words)
     if arguments.rounds < MINIMUM_ROUNDS:
         parser.error(f"--rounds must be at least {MINIMUM_ROUNDS}")
@@ -209,9 +182,9 @@ def _start(arguments: argparse.Namespace, name: str, caches: Path) -> float:
 
 
 def _first_result(arguments: argparse.Namespace) -> float:
-    case = Case(arguments.module, arguments.batch, arguments.entry)
+    _, case = load_case(arguments.module, arguments.batch, arguments.entry)
     start = time.perf_counter()
-    case.contender(arguments.start)()
+    make(case, arguments.start)()
     return round(time.perf_counter() - start, 3)
 
 

@@ -244,15 +244,12 @@ def compile_schedules(
     `kernels` imports the kernels that parts run through; a file without any needs none.
     """
     # Here, since `dfsc check` emits nothing and need not load the template engine.
-    from dynaflow_dsl.emit import emit, trusted_faults
+    from dynaflow_dsl.emit import emit
 
     checked = check_schedules(file, model, facts, kernels)
     if checked.value is None:
         return Result(None, checked.diagnostics)
     plans = checked.value.plans
-    faults = [each for p in plans for each in trusted_faults(p.plan)]
-    if faults:
-        return Result(None, tuple(dict.fromkeys(faults)))
     path = main_path(file)
     name = module_name(file, path)
     module = emit(

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from dynaflow_dsl.bind.model import (
-    AFTER,
-    BEFORE,
-    Binding,
-    BoundKernel,
-    BoundPart,
-    Iteration,
-)
-from dynaflow_dsl.diagnostics import Diagnostic
+from dynaflow_dsl.bind.kernels import types_of
+from dynaflow_dsl.bind.model import AFTER, BEFORE, Binding, BoundKernel, BoundPart
 from dynaflow_dsl.emit.functions import FunctionText, write_function
 from dynaflow_dsl.emit.interface import (
     class_attributes,
@@ -23,37 +16,25 @@ from dynaflow_dsl.emit.interface import (
     method,
     step_doc,
 )
-from dynaflow_dsl.emit.kernels import KernelNames, check_names, write_kernel_call
+from dynaflow_dsl.emit.kernels import KernelNames, write_kernel_call
 from dynaflow_dsl.emit.layout import docstring, lay_out, string
 from dynaflow_dsl.emit.line_map import MARK
 from dynaflow_dsl.emit.steps import Line, StepWriter
-from dynaflow_dsl.emit.weights import (
-    StandIn,
+from dynaflow_dsl.emit.weights import StandIn, layer_numbers, part_entry
+from dynaflow_dsl.plan.model import Plan, Program
+from dynaflow_dsl.plan.names import BUILTINS, identifier, spell
+from dynaflow_dsl.plan.tensor_names import (
     WeightTable,
-    layer_numbers,
-    part_entry,
+    input_names,
+    iterations_of,
     tabulate,
 )
-from dynaflow_dsl.graph.model import Graph, TensorType
-from dynaflow_dsl.plan.model import (
-    Call,
-    Choice,
-    InputOperand,
-    Loop,
-    Operand,
-    PieceOf,
-    Plan,
-    Program,
-    Variable,
-)
-from dynaflow_dsl.plan.names import BUILTINS, identifier, spell
 from dynaflow_dsl.resolve.model import MAIN
 
 # What executors have themselves; a part of this name becomes `part_<name>`, as does one
 # whose name starts with an underscore or is a word of Python.
 EXECUTOR_NAMES = frozenset(
     {
-        "attach",
         "check",
         "capture",
         "device",
@@ -65,6 +46,7 @@ EXECUTOR_NAMES = frozenset(
         "parts",
         "run",
         "release",
+        "replays",
         "report",
         "schedule",
         "sequential",
@@ -135,7 +117,7 @@ class ModuleWriter:
         prefix = f"{schedule.name}_{graph.entry}_" if self._several else ""
         rows: list[str] = []
         for part in _in_order(binding):
-            iterations = _iterations(part, binding)
+            iterations = iterations_of(part, binding)
             table = tabulate(part, iterations)
             functions = self._functions(part, table, plan, prefix)
             entry = part_entry(part, functions, table, iterations)
@@ -192,15 +174,15 @@ class ModuleWriter:
         self, part: BoundPart, table: WeightTable, plan: Plan, prefix: str
     ) -> list[str]:
         binding = plan.binding
-        types = _types(binding.graph)
+        types = types_of(binding.graph)
         names = []
         for number, body in enumerate(part.bodies):
             users = [i for i, inst in enumerate(part.instances) if inst.body == number]
-            iterations = _iterations(part, binding)
+            iterations = iterations_of(part, binding)
             written = partial(
                 write_function,
                 body=body,
-                inputs=_parameter_names(part, number, plan),
+                inputs=input_names(part, number, binding, plan.sequential),
                 weights=table.fields[number],
                 types=types,
                 about=_function_doc(part, users, binding),
@@ -227,7 +209,7 @@ class ModuleWriter:
                 bound=bound,
                 chosen=bound.calls[number] if bound.calls else None,
                 body=body,
-                inputs=_parameter_names(part, number, plan),
+                inputs=input_names(part, number, plan.binding, plan.sequential),
                 weights=table.fields[number],
                 text=texts[number],
             )
@@ -241,28 +223,6 @@ class ModuleWriter:
             known = self._known[text] = self.new_name(wanted)
             self.functions.append(written(known))
         return known
-
-
-def trusted_faults(plan: Plan) -> Iterator[Diagnostic]:
-    """What is wrong with the names of trusted kernels' parameters.
-
-    It is known here, since here the tensors of a part get their names.
-    """
-    binding = plan.binding
-    declared = {part.name: part for part in binding.schedule.parts}
-    for bound in binding.kernels:
-        if not bound.via.kernel.trusted:
-            continue
-        part = next(each for each in binding.parts if each.name == bound.part)
-        table = tabulate(part, _iterations(part, binding))
-        for number, body in enumerate(part.bodies):
-            yield from check_names(
-                declared[bound.part],
-                bound,
-                body,
-                _parameter_names(part, number, plan),
-                table.fields[number],
-            )
 
 
 def attribute_names(parts: Sequence[str]) -> dict[str, str]:
@@ -299,48 +259,6 @@ def _in_order(binding: Binding) -> list[BoundPart]:
     parts = [part for part in binding.everything if part is not binding.gaps.part]
     place = parts.index(binding.sections[first].parts[-1]) + 1
     return [*parts[:place], binding.gaps.part, *parts[place:]]
-
-
-def _iterations(part: BoundPart, binding: Binding) -> tuple[Iteration, ...]:
-    """The modules that a part runs for; none for what lies outside the sections."""
-    for section in binding.sections:
-        if any(one is part for one in section.parts):
-            return section.iterations
-    return ()
-
-
-def _types(graph: Graph) -> Mapping[str, TensorType]:
-    types = {item.name: item.value.type for item in graph.inputs}
-    for operation in graph.operations:
-        for value in operation.results:
-            if value is not None:
-                types[value.name] = value.type
-    return types
-
-
-def _parameter_names(part: BoundPart, body: int, plan: Plan) -> list[str]:
-    """Names of a function's inputs: those of its call in the sequential program."""
-    named: list[str] = []
-    for segment in plan.sequential.segments:
-        first = segment.start if isinstance(segment, Loop) else 0
-        for block in segment.blocks:
-            for statement in block.statements:
-                if isinstance(statement, Call) and statement.part == part.name:
-                    names = [_operand_name(o) for o in statement.operands]
-                    number = statement.layer.at(first)
-                    if part.roles or part.instances[number].body == body:
-                        return names
-                    named = named or names
-    assert named, f"{part.name} is never called"
-    return named
-
-
-def _operand_name(operand: Operand) -> str:
-    match operand:
-        case Variable(name) | InputOperand(name) | PieceOf(name):
-            return name
-        case Choice(options):
-            return options[0].name
 
 
 def _function_doc(part: BoundPart, users: Sequence[int], binding: Binding) -> str:

@@ -26,7 +26,7 @@ from dynaflow_dsl.graph.model import (
     Size,
     TensorType,
 )
-from dynaflow_dsl.plan.names import BUILTINS, RESERVED, identifier, role_name
+from dynaflow_dsl.plan.names import RESERVED, free_name, identifier, role_name
 
 END_OF_SLICE = 2**63 - 1
 
@@ -54,13 +54,7 @@ class _Writer:
 
     def local(self, wanted: str) -> str:
         """A local name that is not taken yet."""
-        name, number = wanted, 2
-        if wanted in BUILTINS:
-            name = f"{wanted}_1"
-        while name in self.taken:
-            name, number = f"{wanted}_{number}", number + 1
-        self.taken.add(name)
-        return name
+        return free_name(wanted, self.taken)
 
 
 def write_function(
@@ -74,23 +68,19 @@ def write_function(
 ) -> FunctionText:
     """The text of one program.
 
-    `inputs` are the function's parameter names in interface order, `weights` maps the
-    program's model tensors to fields of `w`, `about` is the first line of the
+    `inputs` are the function's parameters after `w`, in interface order, `weights` maps
+    the program's model tensors to fields of `w`, `about` is the first line of the
     docstring, `scope` the module path that comments are relative to.
     """
     writer = _Writer(body, types)
-    writer.taken |= (
-        RESERVED | {"device"} | {d for t in types.values() for d in _dims(t)}
-    )
-    parameters = ["w"]
-    for value, wanted in zip(body.inputs, inputs, strict=True):
-        parameters.append(writer.local(identifier(wanted)))
-        writer.expressions[value] = parameters[-1]
+    writer.taken |= RESERVED | {d for t in types.values() for d in _dims(t)}
+    writer.taken.update(inputs)
+    writer.expressions.update(zip(body.inputs, inputs, strict=True))
     for value, field_name in weights.items():
         writer.expressions[value] = f"w.{field_name}"
     for item in body.constants:
         writer.expressions[item.name] = writer.local("constant")
-    lines = lay_out("def ", call(name, parameters), ":")
+    lines = lay_out("def ", call(name, ["w", *inputs]), ":")
     statements: list[str] = []
     operations: list[tuple[int, Operation]] = []
     group = ""
@@ -102,8 +92,8 @@ def write_function(
         operations.append((len(statements), operation))
         statements += _statement(operation, writer, last_of_line=last_of_line)
     results = [writer.expressions[value] for value in body.outputs]
-    lines += docstring(_about(about, body, parameters[1:], types, results), 4)
-    lines += _preamble(body, writer, statements)
+    lines += docstring(_about(about, body, inputs, types, results), 4)
+    lines += _preamble(body, writer)
     offset = len(lines)
     lines += statements
     lines += _returned(results)
@@ -226,7 +216,7 @@ def _number(value: float) -> str:
     return repr(value).replace("e+", "e")
 
 
-def _preamble(body: Body, writer: _Writer, statements: Sequence[str]) -> list[str]:
+def _preamble(body: Body, writer: _Writer) -> list[str]:
     """Sizes and the device, read from the first input that has them."""
     used = {
         name

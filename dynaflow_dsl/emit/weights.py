@@ -1,25 +1,13 @@
-"""Which tensors of the model each function of a part reads, layer by layer."""
+"""The entries of a module's table of parts: functions, layers and weights."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dynaflow_dsl.bind.model import AFTER, BEFORE, BoundPart, Iteration
 from dynaflow_dsl.emit.layout import Bracket, Expression, call, listed, string
-from dynaflow_dsl.plan.names import identifier
-
-
-@dataclass(frozen=True, slots=True)
-class WeightTable:
-    """Fields of the record `w` of a part.
-
-    `fields[body]` maps the model tensors of a program to field names. `paths` gives,
-    for each field, the path in each iteration, None where its program does not read it.
-    """
-
-    fields: tuple[Mapping[str, str], ...]
-    paths: Mapping[str, tuple[str | None, ...]]
+from dynaflow_dsl.plan.tensor_names import WeightTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,44 +17,6 @@ class StandIn:
     kernel: str
     instead_of: str
     trusted: bool
-
-
-def tabulate(part: BoundPart, iterations: Sequence[Iteration]) -> WeightTable:
-    """Name the fields after the modules that hold the tensors."""
-    names: dict[tuple[int, int], str] = {}
-    taken: dict[str, str] = {}
-    for number, body in enumerate(part.bodies):
-        scope = iterations[body.example].path if len(iterations) > 1 else ""
-        for k, path in enumerate(body.parameters):
-            relative = path.removeprefix(f"{scope}.") if scope else path
-            names[(number, k)] = _field(relative, taken)
-    fields = tuple(
-        {path: names[(number, k)] for k, path in enumerate(body.parameters)}
-        for number, body in enumerate(part.bodies)
-    )
-    paths: dict[str, list[str | None]] = {
-        name: [None] * len(part.instances) for name in names.values()
-    }
-    for i, instance in enumerate(part.instances):
-        for k, path in enumerate(instance.parameters):
-            paths[names[(instance.body, k)]][i] = path
-    return WeightTable(fields, {name: tuple(row) for name, row in paths.items()})
-
-
-def _field(relative: str, taken: dict[str, str]) -> str:
-    """The shortest end of the path that names it alone, without a last `weight`."""
-    segments = relative.split(".")
-    if len(segments) > 1 and segments[-1] == "weight":
-        segments = segments[:-1]
-    for length in range(1 if segments[-1] != "bias" else 2, len(segments) + 1):
-        name = identifier("_".join(segments[-length:]))
-        if taken.setdefault(name, relative) == relative:
-            return name
-    name = identifier(relative.replace(".", "_"))
-    number = 2
-    while taken.setdefault(name, relative) != relative:
-        name, number = f"{identifier(relative)}_{number}", number + 1
-    return name
 
 
 def layer_numbers(iterations: Sequence[Iteration]) -> tuple[int, ...] | None:

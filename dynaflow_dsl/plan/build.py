@@ -43,9 +43,7 @@ def write_out(draft: Draft) -> Program:
     """The segments of a program."""
     recorded, awaited_early = _recorded(draft)
     reasons = _reasons(draft)
-    segments: list[Segment] = [
-        Straight((_before(draft, recorded, awaited_early, reasons),))
-    ]
+    segments: list[Segment] = [Straight((_before(draft, recorded, awaited_early),))]
     sections = draft.table.binding.sections
     for stretch in draft.timeline.stretches:
         blocks = tuple(_windows(stretch.sites, draft, recorded, reasons))
@@ -114,7 +112,6 @@ def _before(
     draft: Draft,
     recorded: frozenset[Site],
     awaited_early: Sequence[Signal],
-    reasons: Reasons,
 ) -> Block:
     table, site = draft.table, draft.timeline.before
     statements: list[Statement] = []

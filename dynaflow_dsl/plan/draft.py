@@ -29,7 +29,6 @@ class Draft:
     run: Run
     waits: Waits
     frees: Frees
-
     first: Mapping[Site, Event]
 
     @property

@@ -83,6 +83,17 @@ def identifier(text: str) -> str:
     return name
 
 
+def free_name(wanted: str, taken: set[str]) -> str:
+    """A name that is neither taken nor a builtin; it is taken then."""
+    name, number = wanted, 2
+    if wanted in BUILTINS:
+        name = f"{wanted}_1"
+    while name in taken:
+        name, number = f"{wanted}_{number}", number + 1
+    taken.add(name)
+    return name
+
+
 @dataclass(frozen=True, slots=True)
 class Words:
     """What the schedule and the model name, as variables of the step.

@@ -21,6 +21,7 @@ from dynaflow_dsl.plan.lifetimes import place_frees
 from dynaflow_dsl.plan.model import Plan, Program
 from dynaflow_dsl.plan.names import spell
 from dynaflow_dsl.plan.passes import lay_out
+from dynaflow_dsl.plan.tensor_names import trusted_faults
 from dynaflow_dsl.plan.timeline import Event, PlannedWindow, Site
 from dynaflow_dsl.plan.variables import VariableTable, make_variables
 from dynaflow_dsl.resolve.model import MAIN
@@ -30,8 +31,8 @@ def plan(binding: Binding) -> Result[Plan]:
     """Decide the order of everything and where each wait and each free stands.
 
     Finds steps that are issued before what they read or come after, windows whose steps
-    cannot overlap, results that would be replaced too early, and orders that have no
-    effect.
+    cannot overlap, results that would be replaced too early, orders that have no
+    effect, and trusted kernels that do not take their part's tensors by name.
     """
     schedule = binding.schedule
     streams = (MAIN, *(stream.name for stream in schedule.streams))
@@ -44,7 +45,10 @@ def plan(binding: Binding) -> Result[Plan]:
     sequential, problems = _program(table, (MAIN,), in_program_order(table))
     if sequential is None:
         return Result(None, tuple(problems))
-    return Result(Plan(binding, streams, step, sequential), tuple(found))
+    found = list(trusted_faults(binding, sequential))
+    if found:
+        return Result(None, tuple(found))
+    return Result(Plan(binding, streams, step, sequential))
 
 
 def _program(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from dynaflow_dsl.bind.model import Binding, BoundPart
+from dynaflow_dsl.bind.model import Binding
 from dynaflow_dsl.plan.model import (
     Call,
     Choice,
@@ -123,7 +123,7 @@ class Execution:
             if content is None:
                 machine.fault("unbound", f"{call.label} reads {variable}", call.span)
                 continue
-            expected = self._expected(wanted, call, part)
+            expected = self._expected(wanted, call)
             if (content.value, content.piece) != expected:
                 machine.fault(
                     "value",
@@ -142,9 +142,7 @@ class Execution:
         for name, value in zip(call.results, instance.outputs, strict=False):
             machine.bind(name, Content(value, call.piece, Storage(access)), call.span)
 
-    def _expected(
-        self, value: str, call: Call, part: BoundPart
-    ) -> tuple[str, int | None]:
+    def _expected(self, value: str, call: Call) -> tuple[str, int | None]:
         """Per piece inside the iterations, but what is the same for all pieces."""
         if call.piece is None:
             # What is not cut is in the first piece as in any other.

@@ -180,7 +180,7 @@ class Machine:
             return
         self._names[content.storage] -= 1
         if self._names[content.storage] == 0:
-            self._free(content.storage, variable, span)
+            self._free(content.storage, variable)
 
     def hold(self, variable: str) -> None:
         """Keep a value beyond its name, until the end."""
@@ -188,7 +188,7 @@ class Machine:
             self._names[content.storage] += 1
             self.held.append(content)
 
-    def _free(self, storage: Storage, variable: str, span: Span | None) -> None:
+    def _free(self, storage: Storage, variable: str) -> None:
         if storage.from_outside:
             return
         maker = storage.made.instant.stream
@@ -210,4 +210,4 @@ class Machine:
         for content in self.held:
             self._names[content.storage] -= 1
             if self._names[content.storage] == 0:
-                self._free(content.storage, content.value, None)
+                self._free(content.storage, content.value)

@@ -17,18 +17,6 @@ from dynaflow_dsl.runtime.artifacts import (
     read_artifact,
     write_artifact,
 )
-from dynaflow_dsl.runtime.capture import (
-    Literal,
-    Observed,
-    SizeInput,
-    TensorLayout,
-    Traced,
-    Variant,
-    dimensions_of,
-    fake_arguments,
-    observe,
-    trace_text,
-)
 from dynaflow_dsl.runtime.errors import InputError, LoadError
 from dynaflow_dsl.runtime.executor import Call, Executor
 from dynaflow_dsl.runtime.inductor import (
@@ -41,6 +29,18 @@ from dynaflow_dsl.runtime.inductor import (
     without_wrapper,
 )
 from dynaflow_dsl.runtime.sizes import all_hold, for_other_sizes, sample_sizes
+from dynaflow_dsl.runtime.variants import (
+    Literal,
+    Observed,
+    SizeInput,
+    TensorLayout,
+    Traced,
+    Variant,
+    dimensions_of,
+    fake_arguments,
+    observe,
+    trace_text,
+)
 from dynaflow_dsl.runtime.weights import Weights, record
 
 # A loaded artifact: its function, and the conditions on sizes that it holds under.

@@ -12,6 +12,7 @@ import torch
 from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.graphs import GraphBackend
 from dynaflow_dsl.runtime.inputs import Bounds, InputCheck, InputSpecs
+from dynaflow_dsl.runtime.kernels import ComparedOnce
 from dynaflow_dsl.runtime.model import Capture, Part, Split, StreamOptions
 from dynaflow_dsl.runtime.recording import Parts
 from dynaflow_dsl.runtime.replay import Replays
@@ -20,10 +21,6 @@ from dynaflow_dsl.runtime.streams import Streams
 
 # A part with its weights: called with the iteration's inputs.
 Call: TypeAlias = Callable[..., Any]
-
-
-# Attributes of executors that the base class does not have itself.
-_OWN_NAMES = frozenset({"device", "entry", "inputs", "sequential", "step", "streams"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +45,15 @@ class Executor:
 
     Subclasses are generated: they give `step`, `sequential`, `parts` and the class
     variables. An instance has one attribute per part, called with the iteration and its
-    inputs. `schedule` and `entry` say which executor of a module it is; `dimensions`
-    holds inclusive bounds, and `written` names arguments that a step writes in place.
-    `capture` says which steps become CUDA graphs.
+    inputs. `schedule` and `entry` say which executor of a module it is, `parameters`
+    those that the schedule was compiled with; `dimensions` holds inclusive bounds, and
+    `written` names arguments that a step writes in place. `capture` says which steps
+    become CUDA graphs.
     """
 
     schedule: ClassVar[str] = ""
     entry: ClassVar[str]
+    parameters: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     inputs: ClassVar[InputSpecs]
     dimensions: ClassVar[Bounds] = MappingProxyType({})
     written: ClassVar[tuple[str, ...]] = ()
@@ -67,7 +66,10 @@ class Executor:
     step: ClassVar[Callable[..., Any]]
     sequential: ClassVar[Callable[..., Any]]
 
+    # Set when a module is loaded; no graphs where nothing is captured.
     streams: Streams
+    device: torch.device
+    replays: Replays | None
 
     @staticmethod
     def parts() -> dict[str, Part]:
@@ -84,9 +86,15 @@ class Executor:
         )
         self._count = len(self.inputs)
         attach(self, setup.calls)
-        self._replays: Replays | None = None
+        self.replays = None
         if self.capture is not None and setup.graphs is not None:
-            self._replays = Replays(
+            trusted = [
+                call
+                for calls in setup.calls.values()
+                for call in calls
+                if isinstance(call, ComparedOnce)
+            ]
+            self.replays = Replays(
                 self.capture,
                 self.inputs,
                 setup.device,
@@ -94,6 +102,7 @@ class Executor:
                 setup.streams,
                 setup.graphs,
                 setup.explain,
+                lambda: sum(one.compared for one in trusted),
             )
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
@@ -102,13 +111,10 @@ class Executor:
         Runs `step`, or `sequential` where a piece of the split would be empty. Raises
         InputError (DFS802) for inputs that the module was not made for.
         """
-        replays = self._replays
+        replays = self.replays
         if replays is not None and not named:
             replay = replays.find(arguments)
             if replay is not None:
-                if torch.is_grad_enabled():
-                    with torch.no_grad():
-                        return replays.run(replay, arguments)
                 return replays.run(replay, arguments)
         arguments, sizes = self.check(arguments, named)
         return self.run(arguments, sizes)
@@ -138,7 +144,7 @@ class Executor:
         A step that is asked to be unsplit is not captured: the graph of its size is
         that of the schedule.
         """
-        replays = None if sequential else self._replays
+        replays = None if sequential else self.replays
         run = self.step
         if sequential or self._always_sequential or not self.fills(sizes):
             run = self.sequential
@@ -154,12 +160,12 @@ class Executor:
     def report(self) -> StepReport:
         """What has been captured so far: sizes, graphs and memory."""
         name = f"{self.schedule}, entry {self.entry}"
-        return StepReport(name) if self._replays is None else self._replays.report(name)
+        return StepReport(name) if self.replays is None else self.replays.report(name)
 
     def release(self) -> None:
         """Drop all captured graphs; the next step of each size is captured anew."""
-        if self._replays is not None:
-            self._replays.release()
+        if self.replays is not None:
+            self.replays.release()
 
 
 def attach(executor: Executor, calls: Mapping[str, Sequence[Call]]) -> None:
@@ -168,7 +174,7 @@ def attach(executor: Executor, calls: Mapping[str, Sequence[Call]]) -> None:
     Raises LoadError when a part has the name of something that executors have.
     """
     for name, by_position in calls.items():
-        if hasattr(Executor, name) or name in _OWN_NAMES:
+        if hasattr(Executor, name) or name in Executor.__annotations__:
             raise LoadError(
                 "DFS804",
                 f"the part `{name}` of {type(executor).__name__} has a name that the "

@@ -90,35 +90,36 @@ def source_digest(made: Kernel) -> str:
     return digest.hexdigest()[:12]
 
 
-def compared_once(
-    name: str, kernel: Callable[..., Any], text: Callable[..., Any]
-) -> Callable[..., Any]:
-    """A call of a trusted kernel that is compared with the part's text the first time.
+@dataclass(slots=True)
+class ComparedOnce:
+    """A trusted kernel, whose first call is compared with the part's text.
 
-    Raises RuntimeFault (DFS806) where results or written arguments differ, or results
-    share memory with arguments.
+    `kernel` and `text` take the same tensors. Calling it raises RuntimeFault (DFS806)
+    where results or written arguments differ, or results share memory with arguments.
     """
-    compared = False
 
-    def call(*arguments: torch.Tensor) -> Any:
-        nonlocal compared
-        if compared:
-            return kernel(*arguments)
+    name: str
+    kernel: Callable[..., Any]
+    text: Callable[..., Any]
+    compared: bool = False
+
+    def __call__(self, *arguments: torch.Tensor) -> Any:
+        """Run the kernel."""
+        if self.compared:
+            return self.kernel(*arguments)
         copies = [one.clone() for one in arguments]
-        expected = _listed(text(*copies))
-        made = kernel(*arguments)
+        expected = _listed(self.text(*copies))
+        made = self.kernel(*arguments)
         given = [*_listed(made), *arguments]
         difference = _first_difference(given, [*expected, *copies], len(expected))
         if difference is not None:
             raise RuntimeFault(
                 "DFS806",
-                f"the trusted kernel `{name}` does not give what the part that runs "
-                f"through it gives: {difference}.",
+                f"the trusted kernel `{self.name}` does not give what the part that "
+                f"runs through it gives: {difference}.",
             )
-        compared = True
+        self.compared = True
         return made
-
-    return call
 
 
 def _listed(result: Any) -> list[torch.Tensor]:

@@ -16,7 +16,7 @@ from dynaflow_dsl.runtime.artifacts import cache_folder
 from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.executor import Call, Executor, Setup
 from dynaflow_dsl.runtime.graphs import GraphBackend, make_graphs
-from dynaflow_dsl.runtime.kernels import Kernel, compared_once, source_digest
+from dynaflow_dsl.runtime.kernels import ComparedOnce, Kernel, source_digest
 from dynaflow_dsl.runtime.model import Capture
 from dynaflow_dsl.runtime.module_map import ModuleMap, read_map
 from dynaflow_dsl.runtime.notes import add_place
@@ -57,7 +57,7 @@ def loader(
         leaves out comparing versions, source, configuration and plain attributes; the
         model's tensors are always compared. `capture=False` captures no step in a CUDA
         graph, whatever the schedule says. `streams` makes the streams that steps run
-        on, which then have no options. Raises LoadError.
+        on. Raises LoadError.
         """
         if check not in ("quick", "none"):
             raise ValueError(f'check is "quick" or "none", not {check!r}')
@@ -67,9 +67,7 @@ def loader(
         target = _device(device)
         # A device that has no streams is refused before its model is looked at.
         made = [
-            make_streams(target, executor.stream_names, executor.stream_options)
-            if streams is make_streams
-            else streams(target, executor.stream_names)
+            streams(target, executor.stream_names, executor.stream_options)
             for executor in executors
         ]
         tensors = model_tensors(model)
@@ -192,7 +190,7 @@ def _load_one(
         if part.trusted:
             texts = functions[part.instead_of], weights[part.instead_of]
             calls[name] = [
-                compared_once(part.kernel, call, partial(text, record(own)))
+                ComparedOnce(part.kernel, call, partial(text, record(own)))
                 for call, text, own in zip(calls[name], *texts, strict=True)
             ]
     if folder is not None:

@@ -65,7 +65,9 @@ class Replays:
     A step of a captured size runs uncaptured once, is then recorded, and is replayed
     from the next time on. What a step returns is the caller's own memory. Arguments
     that are used in place must lie where they lay when the graph was made; a step with
-    others runs uncaptured, and a warning says so once.
+    others runs uncaptured, and a warning says so once. `compared` counts the kernels
+    that were compared so far: a step that does so says nothing of later ones, and the
+    next one of its size is recorded.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Replays:
         streams: Streams,
         backend: GraphBackend,
         explain: Callable[[BaseException], None],
+        compared: Callable[[], int],
     ) -> None:
         self._capture = capture
         self._dimensions = tuple(capture.sizes)
@@ -85,6 +88,7 @@ class Replays:
         self._streams = streams
         self._backend = backend
         self._explain = explain
+        self._compared = compared
         self._specs: list[TensorSpec] = []
         self._names: list[str] = []
         self._in_place: list[int] = []
@@ -134,9 +138,12 @@ class Replays:
         return None if self._backend.is_recording() else known.replay
 
     def run(self, replay: Replay, arguments: tuple[Any, ...]) -> Any:
-        """Run a step as its graph; gradients must be off."""
+        """Run a step as its graph, without gradients."""
         self._backend.take_turn()
-        return run_replay(replay, arguments)
+        if not torch.is_grad_enabled():
+            return run_replay(replay, arguments)
+        with torch.no_grad():
+            return run_replay(replay, arguments)
 
     def __call__(
         self, run: Step, arguments: tuple[Any, ...], sizes: Mapping[str, int]
@@ -192,8 +199,10 @@ class Replays:
         if key not in self._combinations:
             return self._padded(key, run, arguments)
         flat = list(tensors_of(arguments))
+        compared = self._compared()
         result, observed = observe(self._parts, self._backend, lambda: run(*arguments))
-        self._make(key, run, arguments, flat, observed)
+        if self._compared() == compared:
+            self._make(key, run, arguments, flat, observed)
         return result
 
     def _make(
@@ -324,6 +333,7 @@ class Replays:
                     rows = one.tensor.shape[along] * wanted // captured
                     outputs[place] = Output(one.tensor.narrow(along, 0, rows), one.own)
         return Replay(
+            sizes,
             made.items,
             tuple(pairs[0] for pairs in fills.values() if len(pairs) == 1),
             tuple(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from operator import is_
 from typing import Any, TypeAlias
@@ -30,7 +30,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """How steps of one size run as a graph.
+    """How steps of some `sizes`, by dimension, run as a graph.
 
     `singles` and `fills` are the graph's input tensors with the places of what is
     copied into them: an argument, or a tensor in a list. `fills` holds several tensors
@@ -38,6 +38,7 @@ class Replay:
     are used in place. `one` says that a step returns one tensor.
     """
 
+    sizes: Mapping[str, int]
     items: tuple[Callable[[], None], ...]
     singles: tuple[tuple[torch.Tensor, Place], ...]
     fills: tuple[tuple[list[torch.Tensor], tuple[Place, ...]], ...]

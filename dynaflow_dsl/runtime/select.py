@@ -33,24 +33,40 @@ class Selected:
             kind = type(executor)
             self._methods[kind.step] = (executor, False)
             self._methods[kind.sequential] = (executor, True)
+        self._replays = [
+            (executor, executor.replays)
+            for executor in executors
+            if executor.replays is not None
+        ]
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Run one step; arguments are the entry's inputs, by position or by name.
 
         Raises InputError (DFS802) for inputs that the module was not made for.
         """
+        if not named:
+            for executor, replays in self._replays:
+                replay = replays.find(arguments)
+                # Who calls an executor by itself may have captured what is not chosen.
+                if replay is not None and self._chosen(replay.sizes) == (
+                    executor,
+                    False,
+                ):
+                    return replays.run(replay, arguments)
         arguments, sizes = self._first.check(arguments, named)
-        chosen = self._choose(*[sizes[name] for name in self._names])
-        executor, sequential = self._methods[chosen]
+        executor, sequential = self._chosen(sizes)
         return executor.run(arguments, sizes, sequential=sequential)
+
+    def _chosen(self, sizes: Mapping[str, int]) -> tuple[Executor, bool]:
+        """The executor of a step, and whether it runs unsplit."""
+        return self._methods[self._choose(*[sizes[name] for name in self._names])]
 
     def choice(self, **sizes: int) -> str:
         """The name of the schedule that a step of these sizes runs, or "sequential".
 
         Where a piece of the schedule's split would be empty, that is "sequential" too.
         """
-        chosen = self._choose(*[sizes[name] for name in self._names])
-        executor, sequential = self._methods[chosen]
+        executor, sequential = self._chosen(sizes)
         if sequential or not executor.fills(sizes):
             return "sequential"
         return executor.schedule

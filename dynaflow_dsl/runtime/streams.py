@@ -87,7 +87,10 @@ class CpuStreams(Streams):
         """Nothing: all work is done already."""
 
 
-MakeStreams: TypeAlias = Callable[[torch.device, Sequence[str]], Streams]
+# A device, the names of the streams beside main, and options of some of them.
+MakeStreams: TypeAlias = Callable[
+    [torch.device, Sequence[str], Mapping[str, StreamOptions]], Streams
+]
 
 
 def make_streams(

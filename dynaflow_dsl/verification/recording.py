@@ -8,7 +8,7 @@ that Python drops.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from dynaflow_dsl.runtime.executor import Executor
+from dynaflow_dsl.runtime.model import StreamOptions
 from dynaflow_dsl.runtime.streams import Streams
 from dynaflow_dsl.verification.clocks import MAIN, Clocks, recording_streams
 from dynaflow_dsl.verification.memory import Access, Memory, Place, Record, extent_of
@@ -119,9 +120,14 @@ class Recorder:
 
     clocks: Clocks = field(default_factory=Clocks)
 
-    def streams(self, device: torch.device, names: Sequence[str]) -> Streams:
+    def streams(
+        self,
+        device: torch.device,
+        names: Sequence[str],
+        options: Mapping[str, StreamOptions],
+    ) -> Streams:
         """Recording streams, on whichever device the step runs."""
-        del device
+        del device, options
         return recording_streams(self.clocks, tuple(names))
 
     def run(
@@ -160,26 +166,6 @@ class Recorder:
             operations=observer.operations,
             outputs=outputs,
         )
-
-
-def record_step(
-    load: Callable[..., Any],
-    model: torch.nn.Module,
-    arguments: Sequence[Any],
-    *,
-    entry: str | None = None,
-    **options: Any,
-) -> Recording:
-    """Load a generated module on recording streams and run one step of it.
-
-    `load` is the module's; `entry` names one of several executors, `options` go to
-    `load`.
-    """
-    recorder = Recorder()
-    loaded = load(model, compile=False, streams=recorder.streams, **options)
-    executor = loaded if isinstance(loaded, Executor) else getattr(loaded, str(entry))
-    weights = [*model.parameters(), *model.buffers()]
-    return recorder.run(executor, arguments, weights)
 
 
 _OUTSIDE = Place("the caller", MAIN, 0)

@@ -7,7 +7,7 @@ import keyword
 import pytest
 import torch
 
-from dynaflow_dsl.emit.executors import attribute_names
+from dynaflow_dsl.emit.executors import EXECUTOR_NAMES, attribute_names
 from dynaflow_dsl.plan.names import BUILTINS
 from dynaflow_dsl.runtime import Executor, make_streams
 from dynaflow_dsl.runtime.executor import Setup
@@ -99,6 +99,7 @@ def test_every_attribute_of_executors_is_kept_from_parts() -> None:
     executor = Empty(setup)
     own = {*dir(executor), *vars(executor), *Executor.__annotations__}
     assert {"step", "sequential", "device", "streams", "_check"} <= own
+    assert {name for name in own if not name.startswith("_")} == EXECUTOR_NAMES
     names = attribute_names(sorted(own))
     assert not own & set(names.values())
     assert len(set(names.values())) == len(own)

@@ -16,6 +16,7 @@ from dynaflow_dsl.trace.kernels import KernelReader
 from tests.emit.formatting import formatted
 from tests.emit.models import llama_spec, llama_traced
 from tests.end_to_end.building import Built, build, run_verify
+from tests.runtime.fake_graphs import FakeGraphs
 
 PLACE = "tests.end_to_end.norm_kernels"
 SCHEDULE = """dfs 1
@@ -232,6 +233,15 @@ def test_a_trusted_kernel_binds_by_name(tmp_path: Path) -> None:
         assert report.kernels[0].ok
 
 
+def test_a_trusted_kernel_may_have_the_name_of_a_tensor(tmp_path: Path) -> None:
+    written = text("by_name", options=TRUSTED).replace("joined", "hidden")
+    built = build(llama_spec(2), written, tmp_path)
+    assert "join(w, hidden, attn):" in built.compiled.text
+    assert "hidden=hidden_2" in built.compiled.text
+    for report in run_verify(built, batches=(4,)):
+        assert report.ok, str(report)
+
+
 def test_a_trusted_kernel_is_compared_in_the_first_step(tmp_path: Path) -> None:
     built = build(llama_spec(2), text("by_name_wrong", options=TRUSTED), tmp_path)
     step = built.module.load(built.spec.model, compile=False).decode
@@ -243,15 +253,34 @@ def test_a_trusted_kernel_is_compared_in_the_first_step(tmp_path: Path) -> None:
     assert any("join[0]" in note for note in say.value.__notes__)
 
 
+def test_a_step_that_compares_a_kernel_is_captured_when_it_comes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split = "split batch into 2 as half"
+    captured = text("by_name", options=TRUSTED).replace(
+        split, f"{split}\n    capture batch at [4]"
+    )
+    built = build(llama_spec(2), captured, tmp_path)
+    # A comparison makes the host wait.
+    backend = FakeGraphs(blocking=frozenset({"aten._local_scalar_dense.default"}))
+    monkeypatch.setattr(
+        "dynaflow_dsl.runtime.load.make_graphs", lambda device, streams: backend
+    )
+    step = built.module.load(built.spec.model, compile=False).decode
+    given = built.spec.entries["decode"].arguments({"batch": 4})
+    recorded = []
+    for _ in range(3):
+        step(*given)
+        recorded.append(len(backend.graphs))
+    assert recorded == [0, 1, 1]
+    assert backend.replays == [0]
+
+
 def test_names_and_writes_of_a_trusted_kernel_are_checked() -> None:
     def refused(name: str) -> str:
-        file = pipeline.understand(Source("w.dfs", text(name, options=TRUSTED)))
-        reader = KernelReader("cpu", torch.float32)
-        made = pipeline.compile_schedules(
-            file.unwrap(), llama_traced()[1], None, reader
-        )
-        assert {each.code for each in made.diagnostics} == {"DFS401"}
-        return render(made.diagnostics)
+        found = findings(text(name, options=TRUSTED))
+        assert {each.code for each in found} == {"DFS401"}
+        return render(found)
 
     message = refused("by_other_name")
     assert "does not take the tensors of part join" in message

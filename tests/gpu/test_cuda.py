@@ -18,7 +18,9 @@ pytestmark = pytest.mark.gpu
 REPEATS = 40
 
 
-def one_stream(device: torch.device, names: Sequence[str]) -> CpuStreams:
+def one_stream(
+    device: torch.device, names: Sequence[str], options: object
+) -> CpuStreams:
     """Everything on the stream that the step is called on, in order of the text."""
     return CpuStreams(CallingThread("main"), *map(CallingThread, names))
 

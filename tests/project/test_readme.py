@@ -1,7 +1,9 @@
 """What the README shows is what the tool prints."""
 
+import json
 import re
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -56,3 +58,67 @@ def test_the_target_of_a_hugging_face_model_has_both_entries() -> None:
     names: dict[str, Any] = {}
     exec(blocks("python")[2], names)
     assert set(names["qwen"](layers=1).entries) == {"decode", "prefill"}
+
+
+def rows(label: str) -> list[list[str]]:
+    """The cells behind `label` in each table that has such a row."""
+    lines = (one for one in README.splitlines() if one.startswith(f"| {label} |"))
+    return [[cell.strip() for cell in line.split("|")[2:-1]] for line in lines]
+
+
+def results(name: str) -> Any:
+    path = ROOT / "benchmarks" / "results" / f"{name}.json"
+    assert f"](benchmarks/results/{name}.json)" in README
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def ratio(found: dict[str, dict[str, float]], other: str, digits: int) -> str:
+    if other not in found:
+        return ""
+    one, low, high = (
+        f"{found[other][k]:.{digits}f}" for k in ("median", "low", "high")
+    )
+    return f"{one} [{low}, {high}]"
+
+
+@pytest.mark.parametrize(
+    ("label", "name"),
+    [
+        ("eager", "eager"),
+        ("`torch.compile`", "torch.compile"),
+        ("`sequential`, the same parts unsplit", "sequential"),
+        ("scheduled, two halves", "scheduled"),
+    ],
+)
+def test_times_on_the_cpu_are_those_of_the_saved_run(label: str, name: str) -> None:
+    saved = results("cpu_llama_halves")
+    step = saved["steps"][name]
+    starts = saved["starts"].get(name)
+    first = f"{median(starts['empty caches']):.1f} s" if starts is not None else ""
+    assert rows(label)[0] == [
+        f"{median(step['milliseconds']):.2f} ms",
+        ratio(step["relative to"], "torch.compile", 2),
+        first,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("label", "name"),
+    [
+        ("eager", "eager"),
+        ("`torch.compile`", "torch.compile"),
+        ("`torch.compile`, `reduce-overhead`", "reduce-overhead"),
+        ("`torch.compile`, captured by hand", "torch.compile, captured"),
+        ("`max-autotune`, captured by hand", "max-autotune, captured"),
+        ("`sequential`, captured", "sequential"),
+        ("scheduled, two halves, captured", "scheduled"),
+    ],
+)
+def test_times_on_the_gpu_are_those_of_the_saved_run(label: str, name: str) -> None:
+    found = results("h200_llama_decode")["contenders"][name]
+    assert rows(label)[-1] == [
+        f"{median(found['wall']) / 1e3:.2f} ms",
+        f"{median(found['host']) / 1e3:.2f} ms",
+        ratio(found["ratios"], "torch.compile, captured", 3),
+        f"{sum(found['memory'].values()) / 1e6:.0f} MB",
+    ]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from dynaflow_dsl.runtime import Capture, Executor
+from dynaflow_dsl.runtime import Capture, Executor, Selected
 from tests.runtime.fake_graphs import FakeGraphs
 from tests.runtime.toy_model import Toy, make_arguments
 
@@ -321,3 +321,41 @@ def test_the_report(step: Executor, toy: Toy) -> None:
     assert report.inputs == 4 * 8 + 4 * 12 + 8
     assert report.waiting == ("batch = 2",)
     assert "batch = 2: not captured yet" in str(report)
+
+
+# ---- steps that choose by size -------------------------------------------------------
+
+
+@pytest.fixture
+def selected(step: Executor, monkeypatch: pytest.MonkeyPatch) -> Selected:
+    """What runs the schedule from three rows upwards."""
+    kind = type(step)
+    monkeypatch.setattr(kind, "dimensions", {"batch": (1, None)})
+    return Selected(
+        "decode", lambda batch: kind.step if batch > 2 else kind.sequential, [step]
+    )
+
+
+def test_a_chosen_step_that_comes_again_is_known_without_a_check(
+    selected: Selected, step: Executor, toy: Toy, backend: FakeGraphs
+) -> None:
+    arguments = Server(4).step(4)
+    first, second = selected(*arguments), selected(*arguments)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(step), "check", lambda *_: pytest.fail("checked again"))
+        third = selected(*arguments)
+    assert torch.equal(first, second)
+    assert torch.equal(first, third)
+    assert backend.replays == [0, 0]
+
+
+def test_a_graph_that_is_not_chosen_is_not_replayed(
+    selected: Selected, step: Executor, toy: Toy, backend: FakeGraphs
+) -> None:
+    server = Server(4)
+    arguments = server.step(2)
+    for _ in range(3):
+        step(*arguments)
+    assert backend.replays == [0, 0]
+    selected(*arguments)
+    assert backend.replays == [0, 0]

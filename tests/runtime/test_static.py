@@ -10,7 +10,7 @@ import pytest
 
 from dynaflow_dsl.runtime import Capture
 from dynaflow_dsl.runtime import compile as compiling
-from dynaflow_dsl.runtime.capture import TensorLayout, Variant
+from dynaflow_dsl.runtime.variants import TensorLayout, Variant
 from tests.runtime.fake_graphs import FakeGraphs
 from tests.runtime.test_replay import IN_PLACE, Server, agrees, loaded
 from tests.runtime.toy_model import Toy

@@ -14,7 +14,7 @@ import torch
 from dynaflow_dsl.runtime import Executor, Split, TensorSpec
 from dynaflow_dsl.runtime.executor import Setup
 from dynaflow_dsl.runtime.module_map import read_map
-from dynaflow_dsl.verification.recording import Recorder, Recording, record_step
+from dynaflow_dsl.verification.recording import Recorder, Recording
 from tests.runtime.toy_model import Toy, make_arguments
 from tests.runtime.write_toy_maps import EXECUTORS
 from tests.verification.mutations import (
@@ -40,12 +40,19 @@ def mutations(make: Callable[[str], list[Mutation]]) -> list[Any]:
     ]
 
 
+def recorded(module: ModuleType, model: Toy, arguments: tuple[Any, ...]) -> Recording:
+    recorder = Recorder()
+    executor = module.load(model, compile=False, streams=recorder.streams)
+    weights = [*model.parameters(), *model.buffers()]
+    return recorder.run(executor, arguments, weights)
+
+
 def record_mutation(
     folder: Path, name: str, mutation: Mutation, model: Toy
 ) -> Recording:
     document = json.loads((EXECUTORS / f"{name}.map.json").read_text())
     module = write_module(folder, name, mutation.text, document)
-    return record_step(module.load, model, make_arguments(5))
+    return recorded(module, model, make_arguments(5))
 
 
 def kinds(recording: Recording) -> set[str]:
@@ -57,7 +64,7 @@ def test_nothing_is_found_in_the_toys(
     halves: ModuleType, lanes: ModuleType, toy: Toy, batch: int
 ) -> None:
     for module in (halves, lanes):
-        recording = record_step(module.load, toy, make_arguments(batch))
+        recording = recorded(module, toy, make_arguments(batch))
         assert recording.faults == ()
         assert recording.operations > 30
 
@@ -115,7 +122,7 @@ def test_faults_name_lines_of_the_module(tmp_path: Path, toy: Toy) -> None:
 
 
 def test_blocks_that_were_unordered(halves: ModuleType, toy: Toy) -> None:
-    recording = record_step(halves.load, toy, make_arguments(4))
+    recording = recorded(halves, toy, make_arguments(4))
     lines = Path(str(halves.__file__)).read_text().splitlines()
 
     def calls(pair: tuple[int, int]) -> set[str]:
@@ -151,7 +158,7 @@ def record_hand(step: Callable[[Any, torch.Tensor], Any]) -> Recording:
     executor = type("Written", (Hand,), {"step": step})(
         Setup(
             calls={},
-            streams=recorder.streams(torch.device("cpu"), ("side",)),
+            streams=recorder.streams(torch.device("cpu"), ("side",), {}),
             device=torch.device("cpu"),
             explain=lambda error: None,
         )

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from dynaflow_dsl.runtime import Executor, LoadError, TensorSpec
-from dynaflow_dsl.runtime.capture import (
+from dynaflow_dsl.runtime.inputs import InputSpecs
+from dynaflow_dsl.runtime.variants import (
     Literal,
     SizeInput,
     TensorLayout,
@@ -16,7 +17,6 @@ from dynaflow_dsl.runtime.capture import (
     observe,
     trace_text,
 )
-from dynaflow_dsl.runtime.inputs import InputSpecs
 
 aten = torch.ops.aten
 CPU = torch.device("cpu")

@@ -1,4 +1,4 @@
-"""From the text of part functions to graphs, and to what their inputs look like."""
+"""The variants of parts that a step calls: their layouts, and their text as graphs."""
 
 from __future__ import annotations
 
