@@ -42,5 +42,5 @@ clean:
 $(INSTALLED): pyproject.toml
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet "$(TORCH)" "$(TRANSFORMERS)" hatchling
-	$(VENV)/bin/python -m pip install --quiet --no-build-isolation --editable ".[dev,transformers]"
+	$(VENV)/bin/python -m pip install --quiet --no-build-isolation --editable ".[dev,diffusers,transformers]"
 	touch $@

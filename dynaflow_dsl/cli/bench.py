@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import click
 
-from dynaflow_dsl import pipeline
 from dynaflow_dsl.bind.model import Binding
-from dynaflow_dsl.cli.files import schedule_files
-from dynaflow_dsl.cli.models import LoadedModel, kernel_reader, load_model
-from dynaflow_dsl.cli.modules import ModuleFiles, ModuleText
+from dynaflow_dsl.cli.foreign import faults_shown, import_module_file
+from dynaflow_dsl.cli.making import Wanted, make_to_run
+from dynaflow_dsl.cli.models import LoadedModel
 from dynaflow_dsl.cli.options import (
-    choose_model,
+    Given,
     fact_option,
     model_options,
     parameter_option,
 )
 from dynaflow_dsl.cli.report import Reporter, output_format_option
-from dynaflow_dsl.cli.schedules import read_schedule
-from dynaflow_dsl.diagnostics import Diagnostic
+from dynaflow_dsl.cli.running import chosen_files, current_project, going_on
 from dynaflow_dsl.resolve.model import Scalar
 
 REFERENCES = ("torch.compile", "torch.compile, captured")
@@ -50,7 +46,7 @@ class Request:
 
 
 @click.command("bench")
-@click.argument("file")
+@click.argument("paths", nargs=-1, metavar="[PATH...]")
 @model_options
 @parameter_option
 @fact_option
@@ -85,7 +81,7 @@ class Request:
 @click.pass_obj
 def command(
     reporter: Reporter,
-    file: str,
+    paths: tuple[str, ...],
     model: str | None,
     model_arguments: Mapping[str, Scalar],
     parameters: Mapping[str, str],
@@ -96,34 +92,32 @@ def command(
     rounds: int,
     seconds: float,
 ) -> int:
-    """Measure one step of a schedule beside eager PyTorch and torch.compile.
+    """Measure a step of each schedule beside eager PyTorch and torch.compile.
 
     Everything runs in this process, on the same inputs, in alternating rounds, each
     call on an idle device. Times are medians over rounds, ratios are paired, and their
     intervals hold 95%. `host` is the time until a call returns.
     """
-    (path,) = schedule_files([file])
-    schedules = read_schedule(reporter, path, parameters)
-    if schedules is None:
-        return reporter.code
-    loaded = load_model(reporter, choose_model(schedules, path, model, model_arguments))
-    if loaded is None:
-        return reporter.code
-    compiled = pipeline.compile_schedules(
-        schedules, loaded.traced, facts, kernel_reader(loaded)
-    )
-    reporter.show(compiled.diagnostics)
-    if compiled.value is None or not compiled.ok:
-        return reporter.code
-    made = compiled.value
+    project = current_project(reporter)
+    wanted = Wanted(project, model, model_arguments, Given(parameters, facts))
     request = Request(size, device, names, rounds, seconds)
-    with tempfile.TemporaryDirectory() as temporary:
-        files = ModuleFiles.of(Path(temporary), made.name)
-        files.write(ModuleText(made.text, made.map))
-        module = _import(files.module)
-        for binding in made.bindings:
-            _bench(reporter, module, loaded, binding, request)
+    for path in chosen_files(project, paths):
+        with going_on(reporter):
+            _bench_file(reporter, path, wanted, request)
     return reporter.code
+
+
+def _bench_file(
+    reporter: Reporter, path: str, wanted: Wanted, request: Request
+) -> None:
+    made = make_to_run(reporter, path, wanted)
+    if made is None:
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        module = import_module_file(made.write(Path(temporary)).module)
+        for binding in made.module.bindings:
+            with faults_shown(reporter):
+                _bench(reporter, module, made.loaded, binding, request)
 
 
 def _bench(
@@ -139,23 +133,19 @@ def _bench(
     from dynaflow_dsl.measurement.contenders import Case, names_for
     from dynaflow_dsl.measurement.machine import describe
     from dynaflow_dsl.measurement.measure import Failure, lines, measure
-    from dynaflow_dsl.runtime import RuntimeFault
 
     spec, graph, schedule = loaded.spec, binding.graph, binding.schedule
-    device = torch.device(request.device if request.device is not None else spec.device)
+    named = request.device if request.device is not None else spec.device
+    load = partial(_load, module, spec, named, graph.entry, schedule.name)
+    scheduled = load()
+    device = torch.device(named)
     known = names_for(device)
     chosen = request.names or known
     for name in chosen:
         if name not in known:
             raise click.UsageError(f"--only: choose from {', '.join(known)}")
     sizes = _sizes(binding, request.size)
-    arguments = spec.entries[graph.entry].arguments(sizes)
-    load = partial(_load, module, spec, device, graph.entry, schedule.name)
-    try:
-        scheduled = load()
-    except RuntimeFault as fault:
-        reporter.show([Diagnostic(fault.code, fault.message)])
-        return
+    arguments = loaded.arguments(graph.entry, sizes)
     written = set(scheduled.written)
     if scheduled.capture is not None:
         written |= set(scheduled.capture.in_place)
@@ -209,17 +199,3 @@ def _sizes(binding: Binding, size: int | None) -> dict[str, int]:
         wanted = size if size is not None else captured.get(name, USUAL_SIZE)
         found[name] = max(low, min(wanted, high if high is not None else wanted))
     return found
-
-
-def _import(path: Path) -> ModuleType:
-    """The module that was just written."""
-    found = spec_from_file_location(path.stem, path)
-    assert found is not None
-    assert found.loader is not None
-    module = module_from_spec(found)
-    kept, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    try:
-        found.loader.exec_module(module)
-    finally:
-        sys.dont_write_bytecode = kept
-    return module

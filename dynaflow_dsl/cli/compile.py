@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from keyword import iskeyword
 from pathlib import Path
 
@@ -13,33 +13,27 @@ import click
 
 from dynaflow_dsl import pipeline
 from dynaflow_dsl.cli.files import not_written, relative
-from dynaflow_dsl.cli.models import kernel_reader, load_model
+from dynaflow_dsl.cli.making import Wanted, make, stored_model, with_stored
 from dynaflow_dsl.cli.modules import (
     MARK,
     ModuleFiles,
     ModuleText,
-    compile_command,
     default_folder,
     folder_option,
 )
 from dynaflow_dsl.cli.options import (
-    ChosenModel,
     Given,
-    choose_model,
     fact_option,
     model_options,
     parameter_option,
 )
 from dynaflow_dsl.cli.orphans import find_orphans, remove_orphan, show_orphan
-from dynaflow_dsl.cli.project import Project
 from dynaflow_dsl.cli.report import Reporter, output_format_option
 from dynaflow_dsl.cli.running import chosen_files, current_project, going_on
 from dynaflow_dsl.cli.schedules import read_schedule
 from dynaflow_dsl.cli.staleness import (
     compare,
     edited_by_hand,
-    stored_given,
-    stored_target,
     unknown_format,
 )
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Severity
@@ -50,17 +44,13 @@ from dynaflow_dsl.resources import PACKAGE
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the command line and the project ask for, the same for every file.
+    """What the command line asks for, the same for every file.
 
-    `folder` is where modules go; `paths` are those of the command line.
+    `folder` is where modules go.
     """
 
-    project: Project
-    paths: tuple[str, ...]
+    wanted: Wanted
     folder: Path
-    model: str | None
-    arguments: Mapping[str, Scalar]
-    given: Given
     check: bool
     diff: bool
 
@@ -111,12 +101,8 @@ def command(
         raise click.UsageError("--prune removes files, and --check and --diff do not")
     project = current_project(reporter)
     request = Request(
-        project,
-        paths,
+        Wanted(project, model, model_arguments, Given(parameters, facts)),
         Path(folder) if folder is not None else default_folder(project),
-        model,
-        model_arguments,
-        Given(parameters, facts),
         check,
         diff,
     )
@@ -174,8 +160,9 @@ def _compile(
     request: Request,
     declared: Mapping[str, Declared | None],
 ) -> None:
-    settings = request.project.settings(path)
-    given = _given(path, request, declared[path])
+    given = request.wanted.given_for(path)
+    if not request.writes:
+        given = with_stored(given, declared[path], request.folder)
     file = read_schedule(reporter, path, given.parameters)
     if file is None:
         return
@@ -186,55 +173,25 @@ def _compile(
     if (hides := _hides(name)) is not None:
         reporter.show([_bad_name(file, name, hides)])
         return
-    model = request.model if request.model is not None else settings.model
-    arguments = {**settings.arguments, **request.arguments}
     files = ModuleFiles.of(request.folder, name)
     chosen = None
-    if file.model is None and model is None:
-        chosen = _stored_model(files, request)
+    if file.model is None and not request.wanted.names_model(path):
+        if not request.writes:
+            chosen = stored_model(files, path, request.wanted)
         importers = _importers(path, declared)
         if chosen is None and importers:
             reporter.say(f"{path}: no module of its own; {importers[0]} imports it")
             return
     if chosen is None:
-        chosen = choose_model(file, path, model, arguments)
-    loaded = load_model(reporter, chosen)
-    if loaded is None:
+        chosen = request.wanted.model_for(file, path)
+    made = make(reporter, file, chosen, given)
+    if made is None:
         return
-    compiled = pipeline.compile_schedules(
-        file, loaded.traced, given.facts, kernel_reader(loaded)
-    )
-    reporter.show(compiled.diagnostics)
-    if compiled.value is None or not compiled.ok:
-        return
-    current = ModuleText(compiled.value.text, compiled.value.map)
     if request.writes:
-        _write(reporter, files, current)
+        _write(reporter, files, made.text)
     else:
-        _compare(reporter, files, current, replace(request, given=given), path)
-
-
-def _given(path: str, request: Request, declared: Declared | None) -> Given:
-    """What the command line and the project give; a check adds what the module was made
-    with.
-    """
-    given = request.given.over(request.project.settings(path).given)
-    if request.writes or declared is None or declared.module is None:
-        return given
-    stored = stored_given(ModuleFiles.of(request.folder, declared.module).read())
-    # A parameter that went makes the module stale, which is what a check is to find.
-    kept = {
-        n: text for n, text in stored.parameters.items() if n in declared.parameters
-    }
-    return given.over(Given(kept, stored.facts))
-
-
-def _stored_model(files: ModuleFiles, request: Request) -> ChosenModel | None:
-    """The model that a module was made for, where the command line names none."""
-    if request.writes or request.arguments:
-        return None
-    known = stored_target(files.read())
-    return ChosenModel(*known, None) if known is not None else None
+        repair = request.wanted.compile_command(path, request.folder, given)
+        _compare(reporter, files, made.text, repair, diff=request.diff)
 
 
 def _importers(path: str, declared: Mapping[str, Declared | None]) -> list[str]:
@@ -264,21 +221,14 @@ def _compare(
     reporter: Reporter,
     files: ModuleFiles,
     current: ModuleText,
-    request: Request,
-    path: str,
+    repair: str,
+    *,
+    diff: bool,
 ) -> None:
     name = relative(files.module)
     stored = files.read()
-    repair = compile_command(
-        path,
-        request.project,
-        request.folder,
-        request.model,
-        request.arguments,
-        request.given,
-    )
     found = compare(name, stored, current, repair)
-    if request.diff:
+    if diff:
         old = (stored.module or "").splitlines(keepends=True)
         new = (current.module or "").splitlines(keepends=True)
         text = "".join(difflib.unified_diff(old, new, name, name))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dynaflow_dsl.bind import ReadsKernels
+from dynaflow_dsl.cli.foreign import user_code
 from dynaflow_dsl.cli.options import ChosenModel, stored_name
 from dynaflow_dsl.cli.report import Reporter
 from dynaflow_dsl.graph.model import TracedModel
@@ -19,6 +21,15 @@ class LoadedModel:
 
     spec: Any
     traced: TracedModel
+
+    def arguments(self, entry: str, sizes: Mapping[str, int]) -> Sequence[Any]:
+        """Arguments of an entry for these sizes, made by the target.
+
+        Raises DiagnosticError (DFS110) when its code fails.
+        """
+        with user_code(f"making arguments of the entry '{entry}'"):
+            made: Sequence[Any] = self.spec.entries[entry].arguments(sizes)
+        return made
 
 
 def load_model(reporter: Reporter, chosen: ChosenModel) -> LoadedModel | None:

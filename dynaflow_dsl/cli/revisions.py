@@ -33,6 +33,10 @@ def changed_files(revision: str, paths: Sequence[str]) -> tuple[ChangedFile, ...
     Files that git does not know yet count as new. Raises DiagnosticError (DFS113).
     """
     commit = _commit(revision)
+    for path in paths:
+        if not Path(path).exists() and not _is_in(commit, path):
+            message = f"there is no {path}, neither here nor in the revision {revision}"
+            raise DiagnosticError([Diagnostic("DFS113", message)])
     folders = [path for path in paths or ["."] if Path(path).is_dir()]
     limits = [path for path in paths if path not in folders]
     limits += [f":(glob){folder}/**/*.dfs" for folder in folders]
@@ -100,6 +104,10 @@ def split_revision(text: str) -> tuple[str, str] | None:
     if not colon or not revision or not path or Path(text).exists():
         return None
     return revision, path
+
+
+def _is_in(commit: str, path: str) -> bool:
+    return bool(_git("ls-tree", "--name-only", commit, "--", path))
 
 
 def _from_here(path: str, prefix: str) -> str:

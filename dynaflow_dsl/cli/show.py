@@ -77,7 +77,7 @@ def command(
     snapshot = read_snapshot(reporter, path, graph)
     if snapshot.broken:
         return reporter.code
-    if facts or snapshot.model is not None:
+    if given.facts or snapshot.model is not None:
         decided = pipeline.require_facts(schedules, snapshot.model, given.facts)
         reporter.show(decided.diagnostics)
     bindings = _bindings(reporter, snapshot, schedules, given.facts, view)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.util import module_from_spec, spec_from_file_location
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from types import ModuleType
@@ -16,55 +14,56 @@ from typing import Any
 
 import click
 
-from dynaflow_dsl import pipeline
-from dynaflow_dsl.bind.capture import STREAM_DEVICES
 from dynaflow_dsl.bind.model import AFTER, BEFORE, Binding
 from dynaflow_dsl.cli.choices import MOST_ROWS, expected_choice, sizes_to_try
 from dynaflow_dsl.cli.files import relative
-from dynaflow_dsl.cli.models import LoadedModel, kernel_reader, load_model
-from dynaflow_dsl.cli.modules import (
-    ModuleFiles,
-    ModuleText,
-    compile_command,
-    default_folder,
-    folder_option,
-)
+from dynaflow_dsl.cli.foreign import faults_shown, import_module_file, user_code
+from dynaflow_dsl.cli.making import Made, Wanted, make_to_run
+from dynaflow_dsl.cli.models import LoadedModel
+from dynaflow_dsl.cli.modules import ModuleFiles, default_folder, folder_option
 from dynaflow_dsl.cli.options import (
     Given,
-    choose_model,
     fact_option,
     model_options,
     parameter_option,
 )
-from dynaflow_dsl.cli.project import Project
 from dynaflow_dsl.cli.report import Reporter, output_format_option
 from dynaflow_dsl.cli.running import chosen_files, current_project, going_on
-from dynaflow_dsl.cli.schedules import read_schedule
+from dynaflow_dsl.cli.sizes import (
+    USUAL,
+    all_filled,
+    allowed_sizes,
+    pieces_of,
+    split_dimension,
+    with_captured,
+)
 from dynaflow_dsl.cli.staleness import compare
-from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
+from dynaflow_dsl.diagnostics import Diagnostic
 from dynaflow_dsl.graph.model import Graph
+from dynaflow_dsl.resolve import Selection
 from dynaflow_dsl.resolve.model import Scalar, Schedule, Step
 from dynaflow_dsl.resolve.steps import step_label
 
-BATCHES = (1, 2, 3, 8)
 EDITED = "DFS504"
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the command line and the project ask for, the same for every file.
+    """What the command line asks for, the same for every file.
 
-    No `batches` stand for the usual ones, no `device` for that of the target.
+    `folder` is where modules lie. No `batches` stand for the usual ones, no `device`
+    for that of the target.
     """
 
-    project: Project
+    wanted: Wanted
     folder: Path
-    model: str | None
-    arguments: Mapping[str, Scalar]
-    given: Given
     batches: tuple[int, ...]
     device: str | None
     compiled: bool
+
+    def device_for(self, spec: Any) -> str:
+        """The device to run a trace target on."""
+        return self.device if self.device is not None else str(spec.device)
 
 
 @click.command("verify")
@@ -78,7 +77,7 @@ class Request:
     "batches",
     type=click.IntRange(min=1),
     multiple=True,
-    help=f"Size of the split dimension; repeat for more. {BATCHES} by default, and the "
+    help=f"Size of the split dimension; repeat for more. {USUAL} by default, and the "
     "smallest sizes that fill every piece.",
 )
 @click.option("--device", help="Device to run on; that of the target by default.")
@@ -109,11 +108,8 @@ def command(
     """
     project = current_project(reporter)
     request = Request(
-        project,
+        Wanted(project, model, model_arguments, Given(parameters, facts)),
         Path(folder) if folder is not None else default_folder(project),
-        model,
-        model_arguments,
-        Given(parameters, facts),
         batches,
         device,
         compiled=not text_only,
@@ -128,37 +124,16 @@ def command(
 def _verify_file(
     reporter: Reporter, path: str, request: Request, *, several: bool
 ) -> None:
-    settings = request.project.settings(path)
-    given = request.given.over(settings.given)
-    schedules = read_schedule(reporter, path, given.parameters)
-    if schedules is None:
+    made = make_to_run(reporter, path, request.wanted, request.folder)
+    if made is None:
         return
-    if not schedules.schedules and schedules.select is None:
-        reporter.say(f"{path}: no schedule, so nothing to run")
-        return
-    model = request.model if request.model is not None else settings.model
-    arguments = {**settings.arguments, **request.arguments}
-    chosen = choose_model(schedules, path, model, arguments)
-    loaded = load_model(reporter, chosen)
-    if loaded is None:
-        return
-    compiled = pipeline.compile_schedules(
-        schedules, loaded.traced, given.facts, kernel_reader(loaded)
-    )
-    reporter.show(compiled.diagnostics)
-    if compiled.value is None or not compiled.ok:
-        return
-    made = compiled.value
     if several:
         reporter.say(f"{path}:")
-    current = ModuleText(made.text, made.map)
-    repair = compile_command(
-        path, request.project, request.folder, request.model, request.arguments, given
-    )
     with tempfile.TemporaryDirectory() as temporary:
-        files = ModuleFiles.of(request.folder, made.name)
+        files = ModuleFiles.of(request.folder, made.module.name)
         if files.module.is_file():
-            found = compare(relative(files.module), files.read(), current, repair)
+            repair = request.wanted.compile_command(path, request.folder, made.given)
+            found = compare(relative(files.module), files.read(), made.text, repair)
             reporter.show(found)
             # A stale module has other parts than the model; an edited one is worth a
             # run, which shows what the edit broke.
@@ -167,44 +142,44 @@ def _verify_file(
         else:
             name = relative(files.module)
             reporter.say(f"there is no {name}: verifying what compile would write")
-            files = ModuleFiles.of(Path(temporary), made.name)
-            files.write(current)
-        module = _import(files.module)
-        if isinstance(module, Diagnostic):
-            reporter.show([module])
-            return
-        for binding in made.bindings:
-            _verify(reporter, module, loaded, binding, request)
-        if made.selection is not None:
-            _verify_choices(reporter, module, loaded, made, request)
-        _try_out(reporter, module, loaded, made, request)
+            files = made.write(Path(temporary))
+        module = import_module_file(files.module)
+        fine = [
+            _verify(reporter, module, made, binding, request)
+            for binding in made.module.bindings
+        ]
+        if made.module.selection is not None:
+            fine.append(
+                _verify_choices(reporter, module, made, made.module.selection, request)
+            )
+        if all(fine):
+            _try_out(reporter, module, made, request)
 
 
 def _verify(
     reporter: Reporter,
     module: ModuleType,
-    loaded: LoadedModel,
+    made: Made,
     binding: Binding,
     request: Request,
-) -> None:
+) -> bool:
     # Torch takes a second to import, and help on this command needs none.
-    from dynaflow_dsl.runtime import RuntimeFault
     from dynaflow_dsl.trace import export_entry
     from dynaflow_dsl.verification.verify import verify
 
-    spec, graph, schedule = loaded.spec, binding.graph, binding.schedule
-    device = request.device if request.device is not None else spec.device
-    try:
+    spec, graph, schedule = made.loaded.spec, binding.graph, binding.schedule
+    device = request.device_for(spec)
+    with faults_shown(reporter):
         report = verify(
             module,
             spec.model,
-            _make_arguments(spec, graph, schedule),
+            _make_arguments(made.loaded, graph, schedule),
             export_entry(spec, graph.entry),
             _whole(binding),
-            _pieces(schedule),
+            pieces_of(schedule),
             adapter=spec.adapted(),
-            batches=_with_captured(
-                _allowed(request.batches, graph, schedule), graph, schedule, device
+            batches=with_captured(
+                allowed_sizes(request.batches, graph, schedule), graph, schedule, device
             ),
             entry=graph.entry,
             schedule=schedule.name,
@@ -212,168 +187,109 @@ def _verify(
             compiled=request.compiled,
             device=device,
         )
-    except RuntimeFault as fault:
-        reporter.show([Diagnostic(fault.code, fault.message)])
-        return
-    reporter.result(str(report), json_data(asdict(report)))
-    if not report.ok:
-        reporter.fail()
+        return _tell(reporter, report)
+    return False
 
 
 def _verify_choices(
     reporter: Reporter,
     module: ModuleType,
-    loaded: LoadedModel,
-    made: pipeline.CompiledModule,
+    made: Made,
+    selection: Selection,
     request: Request,
-) -> None:
+) -> bool:
     """Run steps that reach every line of a `select`, and those at its borders."""
-    from dynaflow_dsl.runtime import RuntimeFault, Selected
+    from dynaflow_dsl.runtime import Selected
     from dynaflow_dsl.verification.choices import verify_choices
 
-    selection, spec = made.selection, loaded.spec
-    assert selection is not None
-    device = request.device if request.device is not None else spec.device
-    graphs = {graph.entry: graph for graph in loaded.traced.graphs}
-    schedules = {binding.schedule.name: binding.schedule for binding in made.bindings}
+    spec = made.loaded.spec
+    graphs = {graph.entry: graph for graph in made.loaded.traced.graphs}
+    schedules = {
+        binding.schedule.name: binding.schedule for binding in made.module.bindings
+    }
 
     def fills(name: str, sizes: Mapping[str, int]) -> bool:
         split = schedules[name].split
         if split is None:
             return True
-        pieces = _pieces(schedules[name])(sizes[split.dimension])
-        return all(piece.start < piece.stop for piece in pieces)
+        return all_filled(pieces_of(schedules[name])(sizes[split.dimension]))
 
-    try:
-        given = module.load(spec.model, device, compile=request.compiled)
+    with faults_shown(reporter):
+        given = module.load(
+            spec.model, request.device_for(spec), compile=request.compiled
+        )
+        fine = []
         for choices in selection.entries:
             graph = graphs[choices.entry]
             selected = getattr(given, choices.entry, given)
             assert isinstance(selected, Selected)
-
-            def make(sizes: Mapping[str, int], graph: Graph = graph) -> Sequence[Any]:
-                with _user_code(f"making arguments of the entry '{graph.entry}'"):
-                    made: Sequence[Any] = spec.entries[graph.entry].arguments(sizes)
-                return made
-
             report = verify_choices(
                 selected,
                 f"{module.__name__}.py",
                 spec.model,
-                make,
+                partial(made.loaded.arguments, graph.entry),
                 expected_choice(selection, graph, fills),
                 sizes_to_try(selection, choices, graph),
                 most_rows=MOST_ROWS,
                 adapter=spec.adapted(),
             )
-            reporter.result(str(report), json_data(asdict(report)))
-            if not report.ok:
-                reporter.fail()
-    except RuntimeFault as fault:
-        reporter.show([Diagnostic(fault.code, fault.message)])
+            fine.append(_tell(reporter, report))
+        return all(fine)
+    return False
 
 
 def _try_out(
-    reporter: Reporter,
-    module: ModuleType,
-    loaded: LoadedModel,
-    made: pipeline.CompiledModule,
-    request: Request,
+    reporter: Reporter, module: ModuleType, made: Made, request: Request
 ) -> None:
     """Let a target that knows its model's loop run it with the scheduled steps."""
-    from dynaflow_dsl.runtime import RuntimeFault
     from dynaflow_dsl.verification.trial import run_trial
     from dynaflow_dsl.verification.verify import find_executor
 
-    spec, bindings = loaded.spec, made.bindings
-    several = made.selection is None and len({b.schedule.name for b in bindings}) > 1
-    if spec.trial is None or several or reporter.code:
+    spec, bindings = made.loaded.spec, made.module.bindings
+    selects = made.module.selection is not None
+    several = not selects and len({b.schedule.name for b in bindings}) > 1
+    if spec.trial is None or several:
         return
     if not callable(spec.trial):
         message = f"the trial of the target is a {type(spec.trial).__name__}"
         reporter.show([Diagnostic("DFS110", f"{message}, and must be a function")])
         return
-    device = request.device if request.device is not None else spec.device
-    try:
-        loaded_module = module.load(spec.model, device, compile=request.compiled)
-    except RuntimeFault as fault:
-        reporter.show([Diagnostic(fault.code, fault.message)])
-        return
-    steps: dict[str, Callable[..., Any]] = {
-        entry: getattr(loaded_module, entry, loaded_module)
-        if made.selection is not None
-        else find_executor(loaded_module, entry)
-        for entry in (binding.graph.entry for binding in bindings)
-    }
     first = bindings[0]
-    rows = _allowed(request.batches, first.graph, first.schedule)
-    with _user_code("the trial of the target"):
-        report = run_trial(spec.trial, steps, rows)
+    rows = allowed_sizes(request.batches, first.graph, first.schedule)
+    with faults_shown(reporter):
+        loaded = module.load(
+            spec.model, request.device_for(spec), compile=request.compiled
+        )
+        steps: dict[str, Callable[..., Any]] = {
+            entry: getattr(loaded, entry, loaded)
+            if selects
+            else find_executor(loaded, entry)
+            for entry in (binding.graph.entry for binding in bindings)
+        }
+        with user_code("the trial of the target"):
+            report = run_trial(spec.trial, steps, rows)
+        _tell(reporter, report)
+
+
+def _tell(reporter: Reporter, report: Any) -> bool:
+    """Give a report, which is a dataclass that says whether it is `ok`."""
     reporter.result(str(report), json_data(asdict(report)))
     if not report.ok:
         reporter.fail()
+    return bool(report.ok)
 
 
 def _make_arguments(
-    spec: Any, graph: Graph, schedule: Schedule
+    loaded: LoadedModel, graph: Graph, schedule: Schedule
 ) -> Callable[[int], Sequence[Any]]:
     """Arguments for a size of the split dimension, the others as small as allowed."""
 
     def make(batch: int) -> Sequence[Any]:
         sizes = {name: low for name, low, _ in graph.dimensions}
-        sizes[_dimension(graph, schedule)] = batch
-        with _user_code(f"making arguments of the entry '{graph.entry}'"):
-            arguments: Sequence[Any] = spec.entries[graph.entry].arguments(sizes)
-        return arguments
+        sizes[split_dimension(graph, schedule)] = batch
+        return loaded.arguments(graph.entry, sizes)
 
     return make
-
-
-def _dimension(graph: Graph, schedule: Schedule) -> str:
-    if schedule.split is not None:
-        return schedule.split.dimension
-    return next(iter(name for name, _, _ in graph.dimensions), "")
-
-
-def _allowed(
-    batches: tuple[int, ...], graph: Graph, schedule: Schedule
-) -> tuple[int, ...]:
-    """The sizes that the dimension can have; of named ones, all must be allowed."""
-    name = _dimension(graph, schedule)
-    bounds = {known: (low, high) for known, low, high in graph.dimensions}
-    low, high = bounds.get(name, (1, None))
-    wanted = batches or _usual_sizes(schedule)
-    allowed = tuple(size for size in wanted if low <= size <= (high or size))
-    if batches and allowed != batches:
-        upper = f"to {high}" if high is not None else "upwards"
-        raise click.UsageError(f"--batch: {name} goes from {low} {upper}")
-    return allowed
-
-
-def _with_captured(
-    batches: tuple[int, ...], graph: Graph, schedule: Schedule, device: str
-) -> tuple[int, ...]:
-    """Also the captured sizes, on a device that captures."""
-    if device.partition(":")[0] not in STREAM_DEVICES:
-        return batches
-    name = _dimension(graph, schedule)
-    lines = [line for line in schedule.captures if line.dimension == name]
-    captured = [size for line in lines for size in line.sizes]
-    return tuple(sorted({*batches, *captured}))
-
-
-def _usual_sizes(schedule: Schedule) -> tuple[int, ...]:
-    """The usual sizes, and the smallest ones with a row in every piece.
-
-    Smaller steps run `sequential`; alone, they would say nothing of the schedule.
-    """
-    pieces_of = _pieces(schedule)
-    fill = [
-        size
-        for size in range(1, MOST_ROWS)
-        if all(piece.start < piece.stop for piece in pieces_of(size))
-    ]
-    return tuple(sorted({*BATCHES, *fill[:2]}))
 
 
 def _whole(binding: Binding) -> frozenset[str]:
@@ -386,14 +302,6 @@ def _whole(binding: Binding) -> frozenset[str]:
         for instance in part.instances
         for name in instance.operations
     )
-
-
-def _pieces(schedule: Schedule) -> Callable[[int], Sequence[slice]]:
-    from dynaflow_dsl.verification.verify import proportional_pieces
-
-    if schedule.split is None:
-        return lambda batch: ()
-    return proportional_pieces(schedule.split.weights, schedule.split.align)
 
 
 def claims_of(schedule: Schedule) -> frozenset[tuple[str, str]]:
@@ -410,45 +318,6 @@ def claims_of(schedule: Schedule) -> frozenset[tuple[str, str]]:
         for left in run.steps
         for right in other.steps
     )
-
-
-@contextmanager
-def _user_code(what: str) -> Iterator[None]:
-    """Turn an exception of the target's code into a finding about the target."""
-    from dynaflow_dsl.runtime import RuntimeFault
-
-    try:
-        yield
-    except RuntimeFault as fault:
-        raise DiagnosticError([Diagnostic(fault.code, fault.message)]) from fault
-    except (Exception, SystemExit) as error:
-        message = f"{what} raised {_said(error)}"
-        raise DiagnosticError([Diagnostic("DFS110", message)]) from error
-
-
-def _said(error: BaseException) -> str:
-    first, *_ = str(error).splitlines() or [""]
-    return f"{type(error).__name__}: {first}".rstrip(": ")
-
-
-def _import(path: Path) -> ModuleType | Diagnostic:
-    """The module in a file, whatever was made of it; else what is wrong with it."""
-    name = relative(path)
-    found = spec_from_file_location(path.stem, path)
-    if found is None or found.loader is None:
-        return Diagnostic("DFS804", f"{name} is not a Python module")
-    module = module_from_spec(found)
-    # Importing may leave a folder of compiled Python beside the module: not for a look.
-    kept, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    try:
-        found.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        return Diagnostic("DFS804", f"importing {name} raised {_said(error)}")
-    finally:
-        sys.dont_write_bytecode = kept
-    if not callable(getattr(module, "load", None)):
-        return Diagnostic("DFS804", f"{name} has no function `load`")
-    return module
 
 
 def json_data(value: Any) -> Any:

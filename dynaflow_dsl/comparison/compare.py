@@ -217,10 +217,16 @@ def _item_changes(
                 subject = f"{label} `{name}`" if name else label
                 sentence = f"{subject} is `{other.text}` now, was `{one.text}`"
             yield Change("changed", where, sentence, one.span, other.span)
-    if kind == "choice" and list(old) != list(new) and set(old) == set(new):
+    if kind == "choice" and not _same_order(old, new):
         first = next(iter(new.values()))
         sentence = "the choices stand in another order"
         yield Change("moved", where, sentence, None, first.span)
+
+
+def _same_order(old: Iterable[str], new: Iterable[str]) -> bool:
+    """Whether what is in both stands in one order."""
+    before, after = list(old), list(new)
+    return [x for x in before if x in after] == [x for x in after if x in before]
 
 
 def _said(kind: str, item: Item, name: str = "") -> str:
@@ -264,9 +270,10 @@ def _scopes_changes(
         if same is not None:
             rest.remove(same)
         pairs.append((same, scope))
-    for one, other in pairs:
+    for place, (one, other) in enumerate(pairs):
         if one is None and other.name and rest and rest[0].name:
             one = rest.pop(0)
+            pairs[place] = one, other
         if one is None:
             sentence = f"{_called(other)} was added"
             yield Change("added", where, sentence, None, other.span)
@@ -274,10 +281,17 @@ def _scopes_changes(
             yield from _scope_changes(one, other, where)
     for one in rest:
         yield Change("removed", where, f"{_called(one)} was removed", one.span)
+    kept = [(old.index(one), other) for one, other in pairs if one is not None]
+    if kept != sorted(kept, key=lambda each: each[0]):
+        listed = ", then ".join(_called(other) for _, other in kept)
+        sentence = f"the sections run in another order: {listed}"
+        yield Change("moved", where, sentence, None, kept[0][1].span)
 
 
 def _called(scope: Scope) -> str:
-    return f"`each {scope.name} {scope.header}`" if scope.name else "what is outside"
+    if not scope.name:
+        return "what stands outside of any `each`"
+    return f"`each {scope.name} {scope.header}`"
 
 
 def _scope_changes(old: Scope, new: Scope, where: str) -> Iterator[Change]:

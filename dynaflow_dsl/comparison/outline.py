@@ -107,6 +107,8 @@ def _schedule(node: syntax.Schedule, groups: Groups) -> Outline:
     own: list[syntax.Statement] = []
     scopes: list[Scope] = []
     indices: dict[str, Item] = {}
+    # What stands outside of any `each` runs where its timeline stands.
+    place = 0
     for statement in node.statements:
         match statement:
             case syntax.Require(condition, span):
@@ -124,8 +126,10 @@ def _schedule(node: syntax.Schedule, groups: Groups) -> Outline:
                 scopes.append(_each(statement, groups))
             case _:
                 own.append(statement)
+                if isinstance(statement, syntax.Order | syntax.Stagger):
+                    place = len(scopes)
     if own:
-        scopes.insert(0, _scope("", "", own, node.span, groups))
+        scopes.insert(place, _scope("", "", own, node.span, groups))
     named = {
         "parameter": _options(node.parameters),
         "stream": streams,

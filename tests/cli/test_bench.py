@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from dynaflow_dsl.cli.main import run
+from tests.cli.conftest import Workspace
 
 Capture = pytest.CaptureFixture[str]
 
@@ -55,3 +56,55 @@ def test_contenders_are_measured_on_the_same_step(file: str, capsys: Capture) ->
 def test_an_unknown_contender_lists_the_known_ones(file: str, capsys: Capture) -> None:
     assert run(["bench", file, "--only", "eagre"]) == 2
     assert "choose from eager, torch.compile, sequential" in capsys.readouterr().err
+
+
+QUICK = ("--only", "scheduled", "--seconds", "0.001", "--output-format", "json")
+
+
+@pytest.mark.slow
+def test_files_and_settings_of_the_project(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    workspace.change(workspace.schedule, "stack_halves:", "stack_halves(ways = 2):")
+    workspace.change(workspace.schedule, "into 2", "into ways")
+    workspace.change(workspace.schedule, 'model "targets.py:stack" (layers = 3)\n', "")
+    (workspace.folder / "a.dfs").write_text("no schedule\n")
+    (workspace.folder / "pyproject.toml").write_text(
+        """\
+[tool.dfsc]
+schedules = ["."]
+
+[tool.dfsc.files."stack.dfs"]
+model = "targets.py:stack"
+arguments = { layers = 2 }
+parameters = { ways = 3 }
+"""
+    )
+    # The file that cannot be read is shown, and the next one measured.
+    assert run(["bench", *QUICK]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["diagnostics"][0]["code"] == "DFS014"
+    (result,) = document["results"]
+    assert result["arguments"] == {"layers": 2}
+    assert list(result["contenders"]) == ["scheduled"]
+
+
+def test_a_device_that_is_none_could_not_run(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    assert run(["bench", "stack.dfs", "--device", "nonsense"]) == 2
+    assert "error[DFS801]: 'nonsense' is no device" in capsys.readouterr().err
+
+
+def test_what_the_target_raises_is_a_finding_about_it(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    workspace.change(
+        workspace.targets,
+        '(torch.randn(sizes["batch"], width),)',
+        '(torch.randn(sizes["batch"], width), 1 // (sizes["batch"] - 8))[:1]',
+    )
+    assert run(["bench", "stack.dfs", "--only", "eager"]) == 2
+    shown = capsys.readouterr().err
+    assert "error[DFS110]: making arguments of the entry 'forward' raised" in shown
+    assert "ZeroDivisionError" in shown

@@ -248,8 +248,10 @@ def test_verify_takes_parameters_and_facts(wide: Workspace, capsys: Capture) -> 
     assert run(["verify", "stack.dfs", *words]) == 0
     assert wide.compile(*words[:4]) == 0
     assert run(["verify", "stack.dfs", *words]) == 0
+    # As `compile --check` does, it takes what the module was made with.
+    assert run(["verify", "stack.dfs", *words[4:]]) == 0
     capsys.readouterr()
-    assert run(["verify", "stack.dfs", *words[4:]]) == 1
+    assert run(["verify", "stack.dfs", "-P", "share=0.5", *words[4:]]) == 1
     assert "is stale" in capsys.readouterr().err
 
 

@@ -111,6 +111,10 @@ def test_facts_and_parameters_reach_check_and_show(
     assert run(["check", "-F", "width=9"]) == 1
     assert run(["show", schedule, "-F", "width=9"]) == 1
     assert capsys.readouterr().err.count("error[DFS115]") == 1 + 1
+    settings = SETTINGS.replace("width = 4", "width = 9")
+    (project.folder / "pyproject.toml").write_text(settings)
+    assert run(["show", schedule]) == 1
+    assert "error[DFS115]" in capsys.readouterr().err
 
 
 def test_the_output_format_of_the_project_yields_to_the_command_line(

@@ -6,6 +6,7 @@ import pytest
 from dynaflow_dsl import pipeline
 from dynaflow_dsl.cli import verify as verify_room
 from dynaflow_dsl.cli.main import run
+from dynaflow_dsl.cli.sizes import usual_sizes
 from dynaflow_dsl.cli.verify import json_data
 from dynaflow_dsl.source import Source
 from tests.cli.conftest import Workspace
@@ -81,6 +82,37 @@ def test_a_stale_module_is_not_run(workspace: Workspace, capsys: Capture) -> Non
     assert output.out == ""
     assert "error[DFS502]" in output.err
     assert "help: run `dfsc compile stack.dfs`" in output.err
+
+
+def test_a_module_is_run_with_what_it_was_made_with(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    workspace.change(workspace.schedule, "stack_halves:", "stack_halves(ways = 2):")
+    workspace.change(workspace.schedule, "into 2", "into ways")
+    workspace.change(workspace.schedule, 'model "targets.py:stack" (layers = 3)\n', "")
+    words = ("--model", "targets.py:stack", "-M", "layers=2", "-P", "ways=3")
+    assert workspace.compile(*words) == 0
+    capsys.readouterr()
+    assert run(VERIFY) == 0
+    output = capsys.readouterr()
+    assert output.err == ""
+    assert "unordered: expand[2] | reduce[1]" in output.out
+    # The command line goes before it.
+    assert run([*VERIFY, "-P", "ways=2"]) == 1
+    assert "run `dfsc compile stack.dfs -P ways=2`" in capsys.readouterr().err
+
+
+def test_a_file_that_fails_leaves_the_trials_of_others(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    (workspace.folder / "a.dfs").write_text("no schedule\n")
+    workspace.change(
+        workspace.targets,
+        "        dimensions=",
+        '        trial=lambda steps, rows: "no trial",\n        dimensions=',
+    )
+    assert run(["verify", ".", "--text-only", "--batch", "2"]) == 2
+    assert "trial" in capsys.readouterr().err
 
 
 def test_a_device_without_streams_could_not_run(
@@ -253,7 +285,7 @@ schedule many:
     def sizes(pieces: str) -> tuple[int, ...]:
         source = Source("many.dfs", text.format(pieces=pieces))
         (schedule,) = pipeline.understand(source).unwrap().schedules
-        return verify_room._usual_sizes(schedule)
+        return usual_sizes(schedule)
 
     assert sizes("2") == (1, 2, 3, 8)
     assert sizes("16") == (1, 2, 3, 8, 16, 17)

@@ -280,6 +280,61 @@ def test_taking_parts_out_into_a_group_changes_nothing_but_the_words() -> None:
     assert found.same_meaning
 
 
+SECTIONS = (
+    """\
+    each layer in .text.*:
+        part a = rest
+
+        order:
+            a
+""",
+    """\
+    each block in .vision.*:
+        part b = rest
+
+        order:
+            b
+""",
+    """\
+    part c = .head
+
+    order:
+        c
+""",
+)
+
+
+@pytest.mark.parametrize("places", [(1, 0, 2), (0, 2, 1), (2, 0, 1)])
+def test_sections_in_another_order_are_a_change(places: tuple[int, ...]) -> None:
+    one = "\n".join(["dfs 1\n\nschedule whole:", *SECTIONS])
+    other = "\n".join(["dfs 1\n\nschedule whole:", *[SECTIONS[n] for n in places]])
+    found = difference(one, other)
+    said = ("`each layer in .text.*`", "`each block in .vision.*`")
+    said += ("what stands outside of any `each`",)
+    assert [change.sentence for change in found.changes] == [
+        "the sections run in another order: "
+        + ", then ".join(said[number] for number in places)
+    ]
+    assert not found.same_meaning
+
+
+def test_choices_in_another_order_are_seen_beside_new_ones() -> None:
+    one = """dfs 1
+
+select best:
+    when batch > 8: one
+    when batch > 4: two
+    else: sequential
+"""
+    first, second = "    when batch > 8: one\n", "    when batch > 4: two\n"
+    third = "    when batch > 1: one\n"
+    other = one.replace(first + second, second + first + third)
+    assert [change.sentence for change in difference(one, other).changes] == [
+        "choice `batch > 1: one` was added",
+        "the choices stand in another order",
+    ]
+
+
 def test_a_file_that_comes_or_goes() -> None:
     came = compare(None, tree(BASE), {}, {})
     assert [change.sentence for change in came.changes] == [

@@ -20,8 +20,7 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_schedule_is_the_shipped_one() -> None:
-    (schedule,) = blocks("dfs")
-    assert schedule == SCHEDULE.read_text(encoding="utf-8")
+    assert blocks("dfs")[0] == SCHEDULE.read_text(encoding="utf-8")
 
 
 def test_the_chart_is_that_of_show(
@@ -58,6 +57,28 @@ def test_the_target_of_a_hugging_face_model_has_both_entries() -> None:
     names: dict[str, Any] = {}
     exec(blocks("python")[2], names)
     assert set(names["qwen"](layers=1).entries) == {"decode", "prefill"}
+
+
+def test_a_model_of_your_own_runs_as_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "targets.py").write_text(blocks("python")[3], encoding="utf-8")
+    (tmp_path / "stack.dfs").write_text(blocks("dfs")[1], encoding="utf-8")
+    (steps,) = [block for block in blocks("sh") if "dfsc trace" in block]
+    for line in steps.splitlines():
+        words = line.partition("#")[0].split()
+        assert words[0] == "dfsc"
+        slow = ["--text-only"] if words[1] == "verify" else []
+        assert run([*words[1:], *slow]) == 0, capsys.readouterr().err
+    assert (tmp_path / "executors" / "stack_halves.py").is_file()
+    (tmp_path / "more.dfs").write_text(blocks("dfs")[2], encoding="utf-8")
+    assert run(["fmt", "--check", "stack.dfs", "more.dfs"]) == 0
+    assert run(["compile", "more.dfs", "-P", "large=128"]) == 0
+    capsys.readouterr()
+    assert run(["verify", "more.dfs", "--text-only", "--batch", "64"]) == 0
+    shown = capsys.readouterr().out
+    assert "batch = 128: pieces_ways_3, equal to the model" in shown
 
 
 def rows(label: str) -> list[list[str]]:
