@@ -142,10 +142,9 @@ def check_schedules(
     Nothing is bound to a model for which the schedules do not say they are made.
     `kernels` imports what parts run through; without it, nothing is said of kernels.
     """
-    required = require_facts(file, model, facts)
-    if file.select is not None:
-        # What is never chosen here may well be for other models.
-        required = require_facts(replace(file, schedules=()), model, facts)
+    # What a select never chooses here may well be for other models.
+    all_run = file if file.select is None else replace(file, schedules=())
+    required = require_facts(all_run, model, facts)
     if required.value is None:
         return Result(None, required.diagnostics)
     selected = select_schedules(file, model, facts)
