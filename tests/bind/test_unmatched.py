@@ -191,15 +191,7 @@ def test_sides_that_all_look_past_the_end_name_nothing_there() -> None:
     assert held(binding, "b") == ["h1 n1", "h2 n2", "h3"]
 
 
-# ---- weights, having, single layers --------------------------------------------------
-
-
-def test_weights_are_not_bound_yet() -> None:
-    result = attempt("fetch = weights in .\na = .", MODEL)
-    (found,) = result.diagnostics
-    assert found.code == "DFS020"
-    assert found.message == "'weights in' is not in this release yet"
-    assert marked(found) == "weights in ."
+# ---- having, single layers -----------------------------------------------------------
 
 
 MIXED = """
