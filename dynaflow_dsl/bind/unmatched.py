@@ -76,6 +76,13 @@ def _empty_path(path: PathSelector, scopes: Sequence[Scope]) -> Diagnostic:
     text = _text(path)
     if any(modules_of(path, scope) for scope in scopes):
         return nothing_runs(text, path)
+    if all(base_of(path, scope) is None for scope in scopes):
+        return Diagnostic(
+            "DFS201",
+            f"{text} matches nothing: there is one iteration alone",
+            Label(path.span, f"no iteration is {path.anchor}"),
+            helps=("leave it out, or compile for a model with more layers",),
+        )
     base = "" if path.anchor == "root" else scopes[0].path
     where = f" below {base}" if base else ""
     return Diagnostic(
