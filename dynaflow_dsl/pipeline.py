@@ -23,7 +23,7 @@ from dynaflow_dsl.resolve import (
     resolve,
 )
 from dynaflow_dsl.resolve.model import Scalar, Schedule, ScheduleFile, UsedFact
-from dynaflow_dsl.resolve.sequential import sequential_schedule
+from dynaflow_dsl.resolve.sequential import sequential_schedules
 from dynaflow_dsl.source import Source, Span
 from dynaflow_dsl.syntax import model as syntax
 from dynaflow_dsl.syntax import parse
@@ -226,10 +226,17 @@ def select_schedules(
     for graph, choices in zip(model.graphs, chosen.value.entries, strict=True):
         if not chosen.value.schedules(graph.entry):
             place = file.select.lines[choices.lines[-1].line].span
-            chosen_pairs.append((sequential_schedule(file.schedules, place), graph))
+            chosen_pairs.append((_sequential(file.schedules, graph, place), graph))
     return Result(
         SelectedSchedules(tuple(chosen_pairs), chosen.value), chosen.diagnostics
     )
+
+
+def _sequential(schedules: Sequence[Schedule], graph: Graph, place: Span) -> Schedule:
+    """The first way to run an entry as it was traced that fits it; the last one does
+    unless the model is at fault."""
+    *layers, whole = sequential_schedules(schedules, place)
+    return next((each for each in layers if bind(each, graph).value is not None), whole)
 
 
 def compile_schedules(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 
 from dynaflow_dsl.bind.model import AFTER, BEFORE, GAP
@@ -25,7 +26,9 @@ def no_iterations(each: Each, modules: Modules, *, matched: bool) -> Diagnostic:
     """The `each` matches no module that holds operations."""
     text = each.path.span.text
     if matched:
-        return nothing_runs(text, each.path)
+        # Modules may run in one entry of the model and not in another.
+        way = "name modules that run in each entry, or choose by 'phase' in a 'select'"
+        return replace(nothing_runs(text, each.path), helps=(way,))
     return Diagnostic(
         "DFS201",
         f"{text} matches no module of the model",

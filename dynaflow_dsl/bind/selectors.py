@@ -22,7 +22,6 @@ from dynaflow_dsl.resolve.model import (
     RestSelector,
     Selector,
     UnionSelector,
-    WeightsSelector,
 )
 from dynaflow_dsl.resolve.selectors import operands, references
 
@@ -171,10 +170,7 @@ class Scope:
 
 
 def evaluate(selector: Selector, scope: Scope) -> frozenset[int]:
-    """The operations a selector names in this iteration, `rest` as the scope has it.
-
-    `weights in` names none: it names parameters.
-    """
+    """The operations a selector names in this iteration, `rest` as the scope has it."""
     modules = scope.modules
     match selector:
         case PathSelector():
@@ -194,8 +190,6 @@ def evaluate(selector: Selector, scope: Scope) -> frozenset[int]:
             return NOTHING if choice is None else evaluate(choice, scope)
         case RestSelector():
             return scope.rest
-        case WeightsSelector():
-            return NOTHING
 
 
 def _part(name: str, scope: Scope) -> frozenset[int]:
@@ -234,7 +228,7 @@ def _own(operand: Selector, scope: Scope) -> frozenset[int]:
         case FirstMatchSelector():
             choice = chosen(operand, scope)
             return NOTHING if choice is None else _own(choice, scope)
-        case RestSelector() | WeightsSelector():
+        case RestSelector():
             return NOTHING
 
 

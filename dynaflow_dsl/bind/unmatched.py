@@ -25,7 +25,6 @@ from dynaflow_dsl.operations.names import (
     matches_operator,
     without_overload,
 )
-from dynaflow_dsl.resolve.findings import not_yet
 from dynaflow_dsl.resolve.model import (
     Each,
     FirstMatchSelector,
@@ -35,7 +34,6 @@ from dynaflow_dsl.resolve.model import (
     PartSelector,
     PathSelector,
     Selector,
-    WeightsSelector,
 )
 from dynaflow_dsl.resolve.selectors import operands
 
@@ -49,14 +47,10 @@ def without_operations(
 
 
 def _without(selector: Selector, scopes: Sequence[Scope]) -> Iterator[Diagnostic]:
-    match selector:
-        case FirstMatchSelector():
-            # One side may be made for another model, or for other iterations.
-            yield from _no_side(selector, scopes)
-            return
-        case WeightsSelector(span=span):
-            yield not_yet("'weights in'", span)
-            return
+    if isinstance(selector, FirstMatchSelector):
+        # One side may be made for another model, or for other iterations.
+        yield from _no_side(selector, scopes)
+        return
     inner = [found for item in operands(selector) for found in _without(item, scopes)]
     yield from inner
     if inner or contains_rest(selector):
@@ -82,6 +76,13 @@ def _empty_path(path: PathSelector, scopes: Sequence[Scope]) -> Diagnostic:
     text = _text(path)
     if any(modules_of(path, scope) for scope in scopes):
         return nothing_runs(text, path)
+    if all(base_of(path, scope) is None for scope in scopes):
+        return Diagnostic(
+            "DFS201",
+            f"{text} matches nothing: there is one iteration alone",
+            Label(path.span, f"no iteration is {path.anchor}"),
+            helps=("leave it out, or compile for a model with more layers",),
+        )
     base = "" if path.anchor == "root" else scopes[0].path
     where = f" below {base}" if base else ""
     return Diagnostic(

@@ -60,7 +60,8 @@ class Diagnostic:
 
 def _what_it_does(statement: Span) -> str:
     """What a statement does with text that it brings to another place."""
-    return "in this stagger" if statement.text.startswith("stagger") else "used here"
+    word, *_ = statement.text.split()
+    return "in this stagger" if word == "stagger" else "used here"
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,13 +157,18 @@ def idle_orders(
     streams: tuple[str, ...],
     needs: Sequence[Sequence[Need]],
 ) -> Iterator[Diagnostic]:
-    """DFS318: an `after` that data and streams imply wherever the step runs."""
+    """DFS318: an `after` that data and streams imply wherever the step runs, or that
+    names an iteration that there never is."""
     said: dict[tuple[int, int], list[int]] = {}
     for n, event in enumerate(events):
-        if any(need.after for need in needs[n]):
+        if event.site.after:
             place = (event.site.span.start, event.site.span.end)
             said.setdefault(place, []).append(n)
-    for mine in said.values():
+    for everywhere in said.values():
+        mine = [n for n in everywhere if any(need.after for need in needs[n])]
+        if not mine:
+            yield _after_nothing(events[everywhere[0]].site)
+            continue
         # A step that stands for several pieces is one place of the file.
         rest = [
             [need for need in wanted if not (need.after and n in mine)]
@@ -197,6 +202,15 @@ def _idle(
         f"'after {need.after}' has no effect on {site.label}",
         Label(site.span, f"comes after {need.after} anyway: {why}"),
         helps=("leave it out: what the data and the streams say need not be written",),
+    )
+
+
+def _after_nothing(site: Site) -> Diagnostic:
+    return Diagnostic(
+        "DFS318",
+        f"'after {site.after[0].label}' has no effect on {site.label}",
+        Label(site.span, "comes after another iteration, and there is one alone"),
+        helps=("leave it out, or compile for a model with more layers",),
     )
 
 

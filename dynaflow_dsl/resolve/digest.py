@@ -140,8 +140,6 @@ def _selector(selector: model.Selector) -> list[object]:
             return ["own", _selector(operand)]
         case model.OperationsSelector(by, name, _, operand):
             return ["in", by, name, _selector(operand)]
-        case model.WeightsSelector(operand):
-            return ["weights", _selector(operand)]
         case model.RestSelector():
             return ["rest"]
         case model.UnionSelector(left, right):

@@ -123,46 +123,24 @@ class Folder:
     def _comparison(
         self, expression: syntax.Comparison
     ) -> bool | syntax.Expression | None:
-        left = self.fold(expression.left)
-        if isinstance(expression.right, syntax.ListOf):
-            items = [self.fold(item) for item in expression.right.items]
-            if left is None or any(item is None for item in items):
-                return None
-            span = expression.right.span
-            pairs = zip(expression.right.items, items, strict=True)
-            right: syntax.Expression = syntax.ListOf(
-                tuple(
-                    literal(value, item.span)
-                    for item, value in pairs
-                    if value is not None
-                ),
-                span,
-            )
-            constant = not any(_is_open(value) for value in (left, *items))
-            numbers = zip(
-                (expression.left, *expression.right.items), (left, *items), strict=True
-            )
-        else:
-            other = self.fold(expression.right)
-            if left is None or other is None:
-                return None
-            right = literal(other, expression.right.span)
-            constant = not (_is_open(left) or _is_open(other))
-            numbers = zip(
-                (expression.left, expression.right), (left, other), strict=True
-            )
-        folded = syntax.Comparison(
-            expression.operator,
-            literal(left, expression.left.span),
-            right,
-            expression.span,
+        listed = expression.right
+        others = listed.items if isinstance(listed, syntax.ListOf) else (listed,)
+        sides = (expression.left, *others)
+        values = [value for side in sides if (value := self.fold(side)) is not None]
+        if len(values) < len(sides):
+            return None
+        pairs = zip(values, sides, strict=True)
+        left, *rest = (literal(value, side.span) for value, side in pairs)
+        right = (
+            syntax.ListOf(tuple(rest), listed.span)
+            if isinstance(listed, syntax.ListOf)
+            else rest[0]
         )
-        if constant:
+        folded = syntax.Comparison(expression.operator, left, right, expression.span)
+        if not any(map(_is_open, values)):
             truth = evaluate(folded, self.found, {})
             return truth if isinstance(truth, bool) else None
-        if not self._are_numbers(numbers):
-            return None
-        return folded
+        return folded if self._are_numbers(zip(sides, values, strict=True)) else None
 
     def _arithmetic(
         self, expression: syntax.Arithmetic

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.resolve import model
@@ -18,6 +19,9 @@ from dynaflow_dsl.resolve.values import (
 from dynaflow_dsl.source import Source, Span
 from dynaflow_dsl.syntax import model as syntax
 
+# The kernels that a file knows, and names about which something was said already.
+Known: TypeAlias = tuple[Mapping[str, syntax.Kernel], Collection[str]]
+
 _TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
 
@@ -25,22 +29,20 @@ _TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 class Kernels:
     """The kernels of all files; a `via` names one of the file that it stands in.
 
-    `used` collects the declarations that some part runs through.
+    `known_in` gives those of a file. `used` collects the declarations that some part
+    runs through.
     """
 
-    by_source: Mapping[Source, Mapping[str, syntax.Kernel]]
+    known_in: Callable[[Source], Known]
     found: list[Diagnostic]
-    broken: frozenset[str] = frozenset()
     used: set[Span] = field(default_factory=set)
 
     def via(self, call: syntax.Call, scope: Scope) -> model.Via | None:
         """The kernel of a part and its arguments; None after an error."""
         name = call.name
-        known = self.by_source.get(name.span.source, {})
+        known, broken = self.known_in(name.span.source)
+        self.found += check_known(name, known, broken)
         if name.text not in known:
-            if name.text not in self.broken:
-                finding = unknown_name("kernel", name.text, name.span, known)
-                self.found.append(finding)
             return None
         declared = known[name.text]
         self.used.add(declared.span)
@@ -68,6 +70,14 @@ class Kernels:
         if kernel is None or not sound:
             return None
         return model.Via(kernel, tuple(arguments.items()), call.span)
+
+
+def check_known(
+    name: syntax.Name, known: Collection[str], broken: Collection[str]
+) -> Iterator[Diagnostic]:
+    """Whether a `via` names a kernel."""
+    if name.text not in known and name.text not in broken:
+        yield unknown_name("kernel", name.text, name.span, known)
 
 
 def resolve_kernel(tree: syntax.Kernel, found: list[Diagnostic]) -> model.Kernel | None:

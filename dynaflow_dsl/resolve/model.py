@@ -160,18 +160,6 @@ class OperationsSelector:
 
 
 @dataclass(frozen=True, slots=True)
-class WeightsSelector:
-    """`weights in SELECTOR`: the parameters that the operations read.
-
-    It names no operation, so it never stands beside a selector of another class except
-    in its own operand.
-    """
-
-    operand: Selector
-    span: Span
-
-
-@dataclass(frozen=True, slots=True)
 class RestSelector:
     """`rest`: what no other part of the scope took, own operations apart."""
 
@@ -209,7 +197,6 @@ Selector: TypeAlias = (
     | PartSelector
     | OwnSelector
     | OperationsSelector
-    | WeightsSelector
     | RestSelector
     | UnionSelector
     | DifferenceSelector
@@ -319,7 +306,6 @@ class Section:
     timeline: Literal["order", "stagger"]
     timeline_span: Span
     span: Span
-    having: PathSelector | None = None
 
 
 @dataclass(frozen=True, slots=True)

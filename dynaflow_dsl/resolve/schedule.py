@@ -46,7 +46,7 @@ class ScheduleResolver:
         self.tree = tree
         self.groups = groups
         self.found = found
-        self.kernels = kernels if kernels is not None else Kernels({}, found)
+        self.kernels = kernels or Kernels(lambda _: ({}, ()), found)
         self.names = Names(found)
         self.scope = resolve_parameters(
             tree, given, self.names, found, groups.used_by(tree)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from dynaflow_dsl.diagnostics import Diagnostic
 from dynaflow_dsl.resolve.findings import Names
 from dynaflow_dsl.resolve.groups import Groups, check_group
 from dynaflow_dsl.resolve.imports import Files, Imported, imported_by
-from dynaflow_dsl.resolve.kernels import Kernels
+from dynaflow_dsl.resolve.kernels import Kernels, Known, check_known, resolve_kernel
 from dynaflow_dsl.source import Source
 from dynaflow_dsl.syntax import SyntaxTree
 from dynaflow_dsl.syntax import model as syntax
@@ -19,8 +19,8 @@ from dynaflow_dsl.syntax import model as syntax
 class FileScope:
     """The names that stand at the top of one file, its imports among them.
 
-    `schedules` are those whose declaration is known. `broken` are names about which
-    something was said already.
+    `schedules` and `kernels` are those whose declaration is known. `broken` are names
+    about which something was said already.
     """
 
     tree: SyntaxTree
@@ -41,39 +41,41 @@ class Scopes:
     kernels: Kernels = field(init=False)
 
     def __post_init__(self) -> None:
-        self.kernels = Kernels(_AllKernels(self), self.found)
+        self.kernels = Kernels(self._kernels_in, self.found)
 
     def of(self, source: Source) -> FileScope:
         """The scope of a file without errors in its text."""
         if source not in self.known:
             tree = self.files.trees[source]
             assert tree is not None
-            self.known[source] = _scope(tree, self.files, self.found)
+            self.known[source] = _scope(tree, self.files, self.found, self._kernels_in)
         return self.known[source]
 
-
-class _AllKernels(Mapping[Source, Mapping[str, syntax.Kernel]]):
-    """The kernels of each file, whose scope is made when a `via` in it is read."""
-
-    def __init__(self, scopes: Scopes) -> None:
-        self._scopes = scopes
-
-    def __getitem__(self, source: Source) -> Mapping[str, syntax.Kernel]:
-        return self._scopes.of(source).kernels
-
-    def __iter__(self) -> Iterator[Source]:
-        return iter(self._scopes.files.trees)
-
-    def __len__(self) -> int:
-        return len(self._scopes.files.trees)
+    def _kernels_in(self, source: Source) -> Known:
+        scope = self.of(source)
+        return scope.kernels, scope.broken
 
 
-def _scope(tree: SyntaxTree, files: Files, found: list[Diagnostic]) -> FileScope:
+def _unknown_kernels(
+    group: syntax.PartGroup, known: Collection[str], broken: Collection[str]
+) -> Iterator[Diagnostic]:
+    for part in group.parts:
+        if part.via is not None:
+            yield from check_known(part.via.name, known, broken)
+
+
+def _scope(
+    tree: SyntaxTree,
+    files: Files,
+    found: list[Diagnostic],
+    kernels_in: Callable[[Source], Known],
+) -> FileScope:
     names = Names(found)
     imported = imported_by(tree, files, names, found)
     groups = dict(imported.groups)
     schedules = dict(imported.schedules)
     kernels = dict(imported.kernels)
+    unread = imported.places.keys() - {*groups, *schedules, *kernels}
     for declaration in tree.declarations:
         match declaration:
             case syntax.Schedule(declared):
@@ -84,14 +86,19 @@ def _scope(tree: SyntaxTree, files: Files, found: list[Diagnostic]) -> FileScope
                 groups.setdefault(declared.text, declaration)
             case syntax.Kernel(declared):
                 names.declare("kernel", declared)
-                kernels.setdefault(declared.text, declaration)
+                if resolve_kernel(declaration, found) is None:
+                    unread.add(declared.text)
+                else:
+                    kernels.setdefault(declared.text, declaration)
             case syntax.Select(declared):
                 names.declare("select", declared)
-    known = {*groups, *schedules, *kernels}
-    unread = {name for name in imported.places if name not in known}
     broken = set(unread)
     for name, group in groups.items():
         mistakes = list(check_group(group))
+        known: Known = kernels, unread
+        if group.span.source != tree.source:
+            known = kernels_in(group.span.source)
+        mistakes += _unknown_kernels(group, *known)
         found += mistakes
         if mistakes:
             broken.add(name)

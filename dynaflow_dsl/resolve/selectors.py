@@ -11,7 +11,12 @@ from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.operations.aliases import aliases
 from dynaflow_dsl.operations.plugins import PluginError
 from dynaflow_dsl.resolve import model
-from dynaflow_dsl.resolve.findings import given_twice, suggestions, unknown_name
+from dynaflow_dsl.resolve.findings import (
+    given_twice,
+    not_yet,
+    suggestions,
+    unknown_name,
+)
 from dynaflow_dsl.source import Span
 from dynaflow_dsl.syntax import model as syntax
 
@@ -79,15 +84,16 @@ def _operations_in(
     word, span = selector.operation, selector.span
     operand = resolve_selector(selector.scope, parts, found)
     match word:
-        case syntax.Name(text="own" | "weights"):
+        case syntax.Name(text="weights"):
+            found.append(not_yet("'weights in'", span))
+            return None
+        case syntax.Name(text="own"):
             if operand is None:
                 return None
             if any(_rests(operand)):
-                found.append(_names_no_module(word, selector.scope.span))
+                found.append(_own_in_rest(selector.scope.span))
                 return None
-            if word.text == OWN:
-                return model.OwnSelector(operand, span)
-            return model.WeightsSelector(operand, span)
+            return model.OwnSelector(operand, span)
         case syntax.Name(name):
             operators = _spellings(word, found)
             if operators is None or operand is None:
@@ -203,11 +209,7 @@ def operands(selector: model.Selector) -> tuple[model.Selector, ...]:
             return left, right
         case model.FirstMatchSelector(choices):
             return choices
-        case (
-            model.OwnSelector(operand)
-            | model.WeightsSelector(operand)
-            | model.OperationsSelector(operand=operand)
-        ):
+        case model.OwnSelector(operand) | model.OperationsSelector(operand=operand):
             return (operand,)
         case model.PathSelector() | model.PartSelector() | model.RestSelector():
             return ()
@@ -216,8 +218,7 @@ def operands(selector: model.Selector) -> tuple[model.Selector, ...]:
 
 
 def check_selectors(parts: Sequence[model.Part]) -> Iterator[Diagnostic]:
-    """Refuse a second `rest`, parts that are defined through themselves, and weights
-    among operations."""
+    """Refuse a second `rest`, and parts that are defined through themselves."""
     rests = [rest for part in parts for rest in _rests(part.selector)]
     for rest in rests[1:]:
         yield given_twice("'rest'", rest.span, rests[0].span)
@@ -230,7 +231,7 @@ def check_selectors(parts: Sequence[model.Part]) -> Iterator[Diagnostic]:
         if next(_rests(part.selector), None):
             # `rest` is known only when every other part is.
             reads[part.name] += [name for name in names if name != part.name]
-    cycle, order = _cycle_or_order(names, reads)
+    cycle = _cycle(names, reads)
     if cycle:
         part = next(part for part in parts if part.name == cycle[0])
         chain = " -> ".join([*cycle, cycle[0]])
@@ -241,46 +242,6 @@ def check_selectors(parts: Sequence[model.Part]) -> Iterator[Diagnostic]:
             notes=("'rest' is what all other parts leave, so it reads them all",)
             if rests
             else (),
-        )
-        return
-    selectors = {part.name: part.selector for part in parts}
-    yield from _check_weights({name: selectors[name] for name in order})
-
-
-def _check_weights(parts: Mapping[str, model.Selector]) -> Iterator[Diagnostic]:
-    """Weights are parameters, the rest are operations: no part holds both.
-
-    Parts stand behind those that they name.
-    """
-    known: dict[str, bool] = {}
-
-    def weights(selector: model.Selector) -> bool:
-        match selector:
-            case model.PartSelector(name):
-                return known[name]
-            case model.WeightsSelector(operand):
-                if weights(operand):
-                    mixed.append((operand.span, "parameters have no weights"))
-                return True
-            case model.OwnSelector(operand) | model.OperationsSelector(operand=operand):
-                if weights(operand):
-                    mixed.append((operand.span, "parameters are no operations"))
-                return False
-        inner = [(item, weights(item)) for item in operands(selector)]
-        if len({kind for _, kind in inner}) > 1:
-            wrong = next(item for item, kind in inner if kind)
-            mixed.append((wrong.span, "parameters are no operations"))
-        return any(kind for _, kind in inner)
-
-    mixed: list[tuple[Span, str]] = []
-    for name, selector in parts.items():
-        known[name] = weights(selector)
-    for span, label in dict.fromkeys(mixed):
-        yield Diagnostic(
-            "DFS108",
-            "a part holds operations or weights, not both",
-            Label(span, label),
-            helps=("give the weights a part of their own",),
         )
 
 
@@ -299,12 +260,12 @@ def references(selector: model.Selector) -> Iterator[str]:
         yield from references(operand)
 
 
-def _names_no_module(word: syntax.Name, span: Span) -> Diagnostic:
+def _own_in_rest(span: Span) -> Diagnostic:
     return Diagnostic(
         "DFS108",
-        f"'{word.text} in' takes what names modules",
+        "'own in' takes what names modules",
         Label(span, "'rest' names none"),
-        helps=(f"write '{word.text} in .' for the module of the iteration",),
+        helps=("write 'own in .' for the module of the iteration",),
     )
 
 
@@ -318,14 +279,9 @@ def _broken_plugin(error: PluginError, span: Span) -> Diagnostic:
     )
 
 
-def _cycle_or_order(
-    names: Sequence[str], reads: Mapping[str, Sequence[str]]
-) -> tuple[list[str], list[str]]:
-    """The first cycle, beginning at the part that is declared first of those in it.
-
-    Where there is none, all names come second, each behind those that it reads.
-    """
-    done: dict[str, None] = {}
+def _cycle(names: Sequence[str], reads: Mapping[str, Sequence[str]]) -> list[str]:
+    """The first cycle, beginning at the part that is declared first of those in it."""
+    done: set[str] = set()
     for start in names:
         # Depth first without recursion: a stack of names and what is left to visit.
         path: list[str] = []
@@ -335,13 +291,13 @@ def _cycle_or_order(
             _, following = stack[-1]
             name = next(following, None)
             if name is None:
-                done[path.pop()] = None
+                done.add(path.pop())
                 stack.pop()
             elif name in path:
                 cycle = path[path.index(name) :]
                 first = min(range(len(cycle)), key=lambda i: names.index(cycle[i]))
-                return cycle[first:] + cycle[:first], []
+                return cycle[first:] + cycle[:first]
             elif name not in done:
                 path.append(name)
                 stack.append((name, iter(reads[name])))
-    return [], list(done)
+    return []

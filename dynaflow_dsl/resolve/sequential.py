@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import fields, is_dataclass, replace
-from typing import TypeVar, cast
+from collections.abc import Iterator, Sequence
 
 from dynaflow_dsl.resolve import model
 from dynaflow_dsl.resolve.groups import Groups
 from dynaflow_dsl.resolve.schedule import ScheduleResolver
+from dynaflow_dsl.resolve.walk import placed
 from dynaflow_dsl.source import Source, Span
 from dynaflow_dsl.syntax import model as syntax
 from dynaflow_dsl.syntax import parse
@@ -30,44 +29,28 @@ schedule {name}:
         whole
 """
 
-Node = TypeVar("Node")
 
-
-def sequential_schedule(
+def sequential_schedules(
     schedules: Sequence[model.Schedule], place: Span
-) -> model.Schedule:
-    """All layers as one part, without streams or a split.
+) -> Iterator[model.Schedule]:
+    """Schedules of one part, without streams or a split, the best one first.
 
-    The layers are those of the first `each` in `schedules`; they stay a loop over one
-    function, which keeps the text of the module short. Without any, the whole model is
-    one part. Every place in it is `place`, the line of the `select` that asks for it.
+    Layers of an `each` in `schedules` stay a loop over one function, which keeps the
+    text of the module short. An entry may run none of them; the last one fits all: the
+    whole model as one part. Every place in them is `place`, the line of the `select`
+    that asks for them.
     """
-    scopes = [s.each for each in schedules for s in each.sections if s.each is not None]
-    text = _WHOLE.format(name=NAME)
-    if scopes:
-        text = _TEXT.format(name=NAME, path=scopes[0].path.span.text)
+    sections = (section for each in schedules for section in each.sections)
+    scopes = (section.each for section in sections if section.each is not None)
+    for path in dict.fromkeys(each.path.span.text for each in scopes):
+        yield _schedule(_TEXT.format(name=NAME, path=path), place)
+    yield _schedule(_WHOLE.format(name=NAME), place)
+
+
+def _schedule(text: str, place: Span) -> model.Schedule:
     (schedule,) = parse(Source("sequential.dfs", text)).unwrap().declarations
     assert isinstance(schedule, syntax.Schedule)
     nothing = Groups({}, frozenset(), {})
     resolved = ScheduleResolver(schedule, nothing, {}, []).resolve()
     assert resolved is not None
-    return _placed_at(resolved, place)
-
-
-def _placed_at(node: Node, place: Span) -> Node:
-    return cast(Node, _moved(node, place))
-
-
-def _moved(node: object, place: Span) -> object:
-    match node:
-        case Span():
-            return place
-        case tuple():
-            return tuple(_moved(item, place) for item in node)
-        case _ if is_dataclass(node) and not isinstance(node, type):
-            changed = {
-                each.name: _moved(getattr(node, each.name), place)
-                for each in fields(node)
-            }
-            return replace(node, **changed)
-    return node
+    return placed(resolved, lambda _: place)

@@ -107,14 +107,13 @@ def _comparison(
         return None
     match expression.operator:
         case "in":
+            assert isinstance(expression.right, syntax.ListOf)
             assert isinstance(right, tuple)
-            listed = expression.right
-            spans = [listed.span] * len(right)
-            if isinstance(listed, syntax.ListOf):
-                spans = [item.span for item in listed.items]
-            sides = [(expression.left.span, left, span) for span in spans]
-            pairs = zip(sides, right, strict=True)
-            sound = [_comparable(*side, item, found) for side, item in pairs]
+            place = expression.left.span
+            sound = [
+                _comparable(place, left, item.span, value, found)
+                for item, value in zip(expression.right.items, right, strict=True)
+            ]
             return left in right if all(sound) else None
         case "==" | "!=" as sign:
             first, second = expression.left.span, expression.right.span

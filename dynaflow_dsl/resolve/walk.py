@@ -1,8 +1,8 @@
-"""Going through a syntax tree whatever its nodes are."""
+"""Going through a syntax tree or a schedule whatever its nodes are."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import TypeVar, cast
 
@@ -29,18 +29,23 @@ def symbols(node: object) -> Iterator[syntax.Symbol]:
 
 def used_at(node: Node, use: Span) -> Node:
     """The same node with places that remember the statement that brought it there."""
-    return cast(Node, _used_at(node, use))
+    return placed(node, lambda span: replace(span, used_at=use))
 
 
-def _used_at(node: object, use: Span) -> object:
+def placed(node: Node, place: Callable[[Span], Span]) -> Node:
+    """The same node with other places."""
+    return cast(Node, _placed(node, place))
+
+
+def _placed(node: object, place: Callable[[Span], Span]) -> object:
     match node:
         case Span():
-            return replace(node, used_at=use)
+            return place(node)
         case tuple():
-            return tuple(_used_at(item, use) for item in node)
+            return tuple(_placed(item, place) for item in node)
         case _ if is_dataclass(node) and not isinstance(node, type):
             changed = {
-                field.name: _used_at(getattr(node, field.name), use)
+                field.name: _placed(getattr(node, field.name), place)
                 for field in fields(node)
             }
             return replace(node, **changed)

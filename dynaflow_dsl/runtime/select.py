@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from dynaflow_dsl.runtime.executor import Executor
+from dynaflow_dsl.runtime.report import StepReport
 
 # Sizes in, the method of one of the module's classes out.
 Choice: TypeAlias = Callable[..., Callable[..., Any]]
@@ -65,8 +66,22 @@ class Selected:
         """The name of the schedule that a step of these sizes runs, or "sequential".
 
         Where a piece of the schedule's split would be empty, that is "sequential" too.
+        Neither `DFSC_SEQUENTIAL` nor captured sizes count: a step that is padded to one
+        runs as a step of that size does.
         """
         executor, sequential = self._chosen(sizes)
         if sequential or not executor.fills(sizes):
             return "sequential"
         return executor.schedule
+
+    def report(self) -> Mapping[str, StepReport]:
+        """What has been captured so far, by schedule.
+
+        A size that no step of a schedule has stays among those that wait.
+        """
+        return {name: each.report() for name, each in self.executors.items()}
+
+    def release(self) -> None:
+        """Drop all captured graphs; the next step of each size is captured anew."""
+        for executor in self.executors.values():
+            executor.release()

@@ -33,7 +33,7 @@ ALL = "attn = .attn\nmlp = rest"
             ".spare.*",
             ".spare.* has no operations in the traced model",
             "the module exists, but nothing runs in it",
-            "remove it: a part is a set of operations",
+            "name modules that run in each entry, or choose by 'phase' in a 'select'",
         ),
     ],
 )

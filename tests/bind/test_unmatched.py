@@ -191,15 +191,22 @@ def test_sides_that_all_look_past_the_end_name_nothing_there() -> None:
     assert held(binding, "b") == ["h1 n1", "h2 n2", "h3"]
 
 
-# ---- weights, having, single layers --------------------------------------------------
+def test_nothing_is_next_to_a_single_iteration() -> None:
+    single = graph("""
+        input x
+        a0 = relu(x) @ layers.0.attn
+        m0 = relu(a0) @ layers.0.mlp
+        return m0
+    """)
+    (found,) = attempt("a = .attn\nb = .mlp + next.attn", single).diagnostics
+    assert found.code == "DFS201"
+    assert found.message == "next.attn matches nothing: there is one iteration alone"
+    assert marked(found) == "next.attn"
+    assert not any("did you mean" in each for each in found.helps)
+    assert held(bound("a = .attn\nb = .mlp or next.attn", single), "b") == ["m0"]
 
 
-def test_weights_are_not_bound_yet() -> None:
-    result = attempt("fetch = weights in .\na = .", MODEL)
-    (found,) = result.diagnostics
-    assert found.code == "DFS020"
-    assert found.message == "'weights in' is not in this release yet"
-    assert marked(found) == "weights in ."
+# ---- having, single layers -----------------------------------------------------------
 
 
 MIXED = """

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Severity, render
 from dynaflow_dsl.source import Source, Span
@@ -199,3 +200,15 @@ def test_diagnostics_are_separated_by_an_empty_line() -> None:
         "error[DFS014]: nothing\n\nerror[DFS014]: nothing\n"
     )
     assert render([]) == ""
+
+
+def test_what_brought_a_text_here_is_named_by_its_first_word() -> None:
+    source = Source("a.dfs", "stagger half: a\nelse: staggered(ways = 2)\n")
+    where = label(source, "a").span
+    for use, said in (
+        ("stagger half", "in this stagger"),
+        ("staggered(ways = 2)", "used here"),
+    ):
+        place = replace(where, used_at=label(source, use).span)
+        (other,) = Diagnostic("DFS307", "too far", Label(place)).others
+        assert other.text == said

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from dynaflow_dsl.runtime import Executor, InputError, Selected
-from dynaflow_dsl.trace import TraceSpec
+from dynaflow_dsl.trace import Entry, TraceSpec
 from tests.emit.models import llama_spec
 from tests.end_to_end.building import Built, build, run_verify
 
@@ -164,6 +165,41 @@ def test_an_entry_may_be_sequential_alone(tmp_path: Path) -> None:
     made = loaded(built).decode(*given)
     torch.testing.assert_close(made, expected, rtol=1e-4, atol=1e-4)
     assert loaded(built).prefill.choice(batch=1) == "sequential"
+
+
+class Branches(nn.Module):
+    """Inputs of one column go through layers of their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.narrow = (
+            nn.ModuleList(nn.Sequential(nn.Linear(4, 4), nn.ReLU()) for _ in range(2))
+            for _ in range(2)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.narrow if x.shape[1] == 1 else self.wide:
+            x = layer(x)
+        return x
+
+
+def test_a_sequential_entry_may_run_none_of_the_layers(tmp_path: Path) -> None:
+    spec = TraceSpec(
+        model=Branches().eval(),
+        entries={
+            name: Entry(lambda s, n=columns: (torch.randn(s["batch"], n, 4),))
+            for name, columns in (("wide", 3), ("narrow", 1))
+        },
+        dims={"x": ("batch", None, None)},
+        dimensions={"batch": (1, 64)},
+    )
+    lines = ("when phase == wide: pieces", "else: sequential")
+    cut = text(*lines).replace(".model.layers", ".wide")
+    cut = cut.replace(".input_layernorm + .self_attn", ".0")
+    built = build(spec, cut, tmp_path)
+    x = torch.randn(5, 1, 4)
+    steps = built.module.load(spec.model, compile=False)
+    torch.testing.assert_close(steps.narrow(x), spec.model(x))
 
 
 def test_decimals_are_exact(tmp_path: Path) -> None:

@@ -90,3 +90,30 @@ def test_two_groups_and_several_schedules() -> None:
 
 def test_a_file_of_groups_alone_is_fine() -> None:
     assert file(f"dfs 1\nparts layers:\n{PARTS}").schedules == ()
+
+
+def codes(text: str, **others: str) -> list[str]:
+    sources = {f"{name}.dfs": Source(f"{name}.dfs", t) for name, t in others.items()}
+    tree = parse(Source("a.dfs", text)).unwrap()
+    found = resolve(tree, lambda _, name: sources.get(name, Unreadable("no such file")))
+    return [each.code for each in found.diagnostics]
+
+
+THROUGH = "parts layers:\n    part attn via fused() = .self_attn\n    part mlp = rest\n"
+FUSED = 'kernel fused = "a:b"\n'
+USE_THROUGH = OTHER.replace("    stream side\n", "")
+
+
+def test_the_kernel_of_a_group_is_looked_up_where_the_group_stands() -> None:
+    assert codes(f"dfs 1\n{THROUGH}") == ["DFS102"]
+    assert codes(f"dfs 1\n{FUSED}{THROUGH}") == []
+    assert codes(USE_THROUGH, p=f"dfs 1\n{THROUGH}") == ["DFS102"]
+    assert codes(USE_THROUGH, p=f"dfs 1\n{FUSED}{THROUGH}") == []
+    assert codes(f"dfs 1\n{FUSED.replace('a:b', 'a')}{THROUGH}") == ["DFS402"]
+
+
+def test_a_kernel_that_was_not_read_is_one_mistake() -> None:
+    through = f'dfs 1\nfrom "p.dfs" import fused\n{THROUGH}'
+    assert codes(through) == ["DFS113"]
+    assert codes(through, p="dfs 1\nparts other:\n    part a = .a\n") == ["DFS102"]
+    assert codes(through, p=f"dfs 1\n{FUSED}") == []

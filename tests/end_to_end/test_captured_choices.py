@@ -1,0 +1,131 @@
+"""Captured sizes of schedules among which a `select` chooses, on a fake device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from dynaflow_dsl.runtime import Selected
+from dynaflow_dsl.trace import Entry, TraceSpec
+from tests.end_to_end.building import Built, build
+from tests.runtime.fake_graphs import FakeGraphs
+
+TEXT = """dfs 1
+
+select pick:
+    when batch == 1: halves
+    when batch >= 4: halves
+    else: sequential
+
+schedule halves:
+    capture batch at [1, 4, 8]
+    split batch into 2 as half
+    each layer in .layers.*:
+        part first = .0
+        part second = rest
+        stagger half by 1:
+            first
+            second
+"""
+
+
+class Stack(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)) for _ in range(3)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def rows(batch: int) -> Tensor:
+    return torch.linspace(-1, 1, 4 * batch).view(batch, 4)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    torch.manual_seed(0)
+    spec = TraceSpec(
+        model=Stack().eval(),
+        entries={"main": Entry(lambda sizes: (rows(sizes["batch"]),))},
+        dims={"x": ("batch", None)},
+        dimensions={"batch": (1, 64)},
+    )
+    folder: Path = tmp_path_factory.mktemp("captured")
+    return build(spec, TEXT, folder)
+
+
+@pytest.fixture
+def backend(monkeypatch: pytest.MonkeyPatch) -> FakeGraphs:
+    backend = FakeGraphs()
+    monkeypatch.setattr(
+        "dynaflow_dsl.runtime.load.make_graphs", lambda device, streams: backend
+    )
+    return backend
+
+
+def loaded(built: Built) -> Selected:
+    step: Any = built.module.load(built.spec.model, compile=False)
+    assert isinstance(step, Selected)
+    return step
+
+
+def replayed(step: Selected, built: Built, backend: FakeGraphs, batch: int) -> bool:
+    """Run a step, which has to be right; whether it was the replay of a graph."""
+    before = len(backend.replays)
+    with torch.no_grad():
+        torch.testing.assert_close(step(rows(batch)), built.spec.model(rows(batch)))
+    return len(backend.replays) > before
+
+
+def test_the_sizes_of_the_step_choose_before_it_is_padded(
+    built: Built, backend: FakeGraphs
+) -> None:
+    step = loaded(built)
+    assert [replayed(step, built, backend, 8) for _ in range(2)] == [False, True]
+    # Chosen for its own size, and padded to 8.
+    assert replayed(step, built, backend, 6)
+    # Three rows would fit into eight, but their line says `sequential`.
+    assert not replayed(step, built, backend, 3)
+    assert not replayed(step, built, backend, 3)
+
+
+def test_a_size_with_an_empty_piece_is_captured_as_it_runs(
+    built: Built, backend: FakeGraphs
+) -> None:
+    step = loaded(built)
+    assert step.choice(batch=1) == "sequential"
+    assert [replayed(step, built, backend, 1) for _ in range(2)] == [False, True]
+    (size,) = step.report()["halves"].sizes
+    assert (size.sizes, size.step) == ("batch = 1", "sequential")
+
+
+def test_the_environment_captures_the_parts_in_program_order(
+    built: Built, backend: FakeGraphs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DFSC_SEQUENTIAL", "1")
+    step = loaded(built)
+    assert [replayed(step, built, backend, 4) for _ in range(2)] == [False, True]
+    assert not replayed(step, built, backend, 3)
+    assert [one.step for one in step.report()["halves"].sizes] == ["sequential"]
+
+
+def test_reports_and_releases_are_those_of_all_schedules(
+    built: Built, backend: FakeGraphs
+) -> None:
+    step = loaded(built)
+    replayed(step, built, backend, 4)
+    report = step.report()["halves"]
+    assert [one.sizes for one in report.sizes] == ["batch = 4"]
+    assert report.waiting == ("batch = 1", "batch = 8")
+    step.release()
+    assert step.report()["halves"].sizes == ()
+    assert [replayed(step, built, backend, 4) for _ in range(2)] == [False, True]
