@@ -7,7 +7,8 @@ from typing import Any, TypedDict
 
 from transformers import PreTrainedModel
 
-from dynaflow_dsl.models.family import TINY, Family, PromptOptions
+from dynaflow_dsl.models.architecture import TINY
+from dynaflow_dsl.models.family import Family, PromptOptions
 from dynaflow_dsl.trace import Scalar
 
 _ENTRIES = ("decode", "prefill", "serve")
@@ -52,7 +53,7 @@ def random_share(
     if options.get("size", TINY) == TINY:
         given = {**_enlarged(family, ways), **given}
     capacity = options.get("capacity", 64)
-    config = family.configuration(given, capacity)
+    config = family.sized(given, capacity)
     return family.random(given, config), RankArguments(
         ways=ways,
         rank=options.get("rank", 0),
