@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, TypedDict
 
 from transformers import PreTrainedModel
 
 from dynaflow_dsl.models.architecture import TINY
+from dynaflow_dsl.models.collectives import EXPERT, TENSOR
+from dynaflow_dsl.models.decoder import decoder_spec
 from dynaflow_dsl.models.family import Family, PromptOptions
-from dynaflow_dsl.trace import Scalar
+from dynaflow_dsl.runtime.groups import bind_stand_in
+from dynaflow_dsl.trace import Scalar, TraceSpec
 
 _ENTRIES = ("decode", "prefill", "serve")
 
@@ -63,6 +67,38 @@ def random_share(
         facts=family.facts(config),
         device=options.get("device", "cpu"),
     )
+
+
+def rank_spec(
+    model: PreTrainedModel,
+    role: str,
+    ways: int,
+    rank: int,
+    *,
+    capacity: int,
+    sequence: int | None,
+    decode: bool,
+    facts: Mapping[str, Scalar] | None,
+    device: str,
+) -> TraceSpec:
+    """A trace target for a model that was cut for one of the ranks of `role`.
+
+    Its facts say how many ranks there are of each role. Where no group plays `role`
+    yet, a stand-in does; one rank alone cannot be compared with the whole model.
+    """
+    sizes: dict[str, Scalar] = {f"{name}_size": 1 for name in (TENSOR, EXPERT)}
+    sizes |= {f"{role}_size": ways, f"{role}_rank": rank}
+    if ways > 1:
+        bind_stand_in(role, ways, rank)
+    spec = decoder_spec(
+        model,
+        capacity=capacity,
+        sequence=sequence,
+        decode=decode,
+        facts={**(facts or {}), **sizes},
+        device=device,
+    )
+    return spec if ways == 1 else replace(spec, trial=None)
 
 
 def _enlarged(family: Family, ways: int) -> dict[str, int]:
