@@ -73,10 +73,15 @@ class Encoder(torch.nn.Module):
 def encode(**options: Unpack[Options]) -> TraceSpec:
     """Texts of at most `sequence` tokens (16), padded on the right.
 
-    Raises ValueError for an unknown size.
+    Raises ValueError for an unknown size, and for texts longer than its positions.
     """
     sequence = options.get("sequence", 16)
     config = BERT.configuration(options, sequence)
+    if not 1 <= sequence <= config.max_position_embeddings:
+        raise ValueError(
+            f"sequence is {sequence}; it must be at least 1 and at most the model's "
+            f"positions, {config.max_position_embeddings}"
+        )
     model = BERT.random(options, config)
     return TraceSpec(
         model=model,

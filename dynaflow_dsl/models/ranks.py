@@ -12,6 +12,7 @@ from dynaflow_dsl.models.architecture import TINY
 from dynaflow_dsl.models.collectives import EXPERT, TENSOR
 from dynaflow_dsl.models.decoder import decoder_spec
 from dynaflow_dsl.models.family import Family, PromptOptions
+from dynaflow_dsl.models.shares import Share
 from dynaflow_dsl.runtime.groups import bind_stand_in
 from dynaflow_dsl.trace import Scalar, TraceSpec
 
@@ -48,19 +49,20 @@ def random_share(
     """A whole random model, and what to call a sharded spec with.
 
     Where a tiny model has fewer heads or experts than there are ranks, it gets a
-    multiple of them. Raises ValueError for entries or sizes that there are not.
+    multiple of them. Raises ValueError for entries, sizes or ranks that there are not.
     """
-    ways, entries = options.get("ways", 2), options.get("entries", "decode")
+    share = Share(options.get("ways", 2), options.get("rank", 0))
+    entries = options.get("entries", "decode")
     if entries not in _ENTRIES:
         raise ValueError(f"entries is {entries!r}; it is {', '.join(_ENTRIES)}")
     given = dict(options)
     if options.get("size", TINY) == TINY:
-        given = {**_enlarged(family, ways), **given}
+        given = {**_enlarged(family, share.ways), **given}
     capacity = options.get("capacity", 64)
     config = family.sized(given, capacity)
     return family.random(given, config), RankArguments(
-        ways=ways,
-        rank=options.get("rank", 0),
+        ways=share.ways,
+        rank=share.rank,
         capacity=capacity,
         sequence=None if entries == "decode" else options.get("sequence", 16),
         decode=entries != "prefill",

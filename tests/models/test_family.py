@@ -96,3 +96,11 @@ def test_one_size_of_both_towers() -> None:
     assert config.text_config.num_hidden_layers == 2
     assert config.vision_config.num_hidden_layers == 2
     assert config.text_config.eos_token_id == 49407
+
+
+def test_texts_fit_the_positions_of_bert() -> None:
+    assert bert.encode(layers=1, sequence=200).facts["sequence"] == 200
+    assert bert.encode(size="base", meta=True, sequence=512).facts["layers"] == 12
+    for options in ({"sequence": 0}, {"size": "base", "sequence": 513}):
+        with pytest.raises(ValueError, match=r"at most the model's positions"):
+            bert.encode(meta=True, layers=1, **options)  # type: ignore[arg-type]
