@@ -278,9 +278,8 @@ def test_two_models_in_one_process(halves: ModuleType) -> None:
     assert torch.equal(before, one.sequential(*arguments))
 
 
-def test_weights_that_wrap_others_are_other_weights(
-    halves: ModuleType, toy: Toy
-) -> None:
+def test_weights_that_wrap_others_are_other_weights(halves: ModuleType) -> None:
+    toy = make_toy()
     path, weight = next(iter(toy.named_parameters()))
     parent, _, name = path.rpartition(".")
     wrapped = torch.nn.Parameter(
