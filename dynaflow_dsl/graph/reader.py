@@ -25,8 +25,10 @@ from dynaflow_dsl.graph.text import TextError, read_argument, read_type
 
 T = TypeVar("T")
 
+FORMAT = 2
+"""The format of snapshots that is written and read."""
+
 _CODE = "DFS112"
-_FORMAT = 2
 # A snapshot of 64 layers has 2 million characters.
 _LONGEST_TEXT = 200_000_000
 # PyTorch's sizes have 64 bits.
@@ -117,8 +119,8 @@ def _no_constant(name: str) -> NoReturn:
 
 def _model(data: object) -> TracedModel:
     fields = _fields(data, _MODEL_KEYS)
-    if fields["format"] != _FORMAT:
-        raise _Wrong(f"its format is {fields['format']}, not {_FORMAT}")
+    if fields["format"] != FORMAT:
+        raise _Wrong(f"its format is {fields['format']}, not {FORMAT}")
     graphs = _each("graphs", fields["graphs"], _graph)
     if not graphs:
         raise _Wrong("graphs: there is none")

@@ -6,12 +6,10 @@ import json
 from collections.abc import Iterable, Mapping
 
 from dynaflow_dsl.graph.model import Graph, Input, Operation, TracedModel, Value
-from dynaflow_dsl.graph.reader import parse_snapshot
+from dynaflow_dsl.graph.reader import FORMAT, parse_snapshot
 from dynaflow_dsl.graph.text import write_argument, write_type
 
 __all__ = ["FORMAT", "dump_snapshot", "looks_like_snapshot", "parse_snapshot"]
-
-FORMAT = 2
 
 # How every snapshot begins, of whatever format.
 _MARK = '{\n "format": '

@@ -2,11 +2,53 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from transformers import BertConfig, BertModel
 
-from dynaflow_dsl.models.random_weights import random_model, shape_of
+from dynaflow_dsl.models.architecture import Architecture, WeightOptions
 from dynaflow_dsl.trace import Entry, TraceSpec
+
+BERT = Architecture(
+    BertModel,
+    BertConfig,
+    tiny={
+        "num_hidden_layers": 4,
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "intermediate_size": 128,
+        "vocab_size": 512,
+    },
+    published={
+        "base": {},
+        "large": {
+            "num_hidden_layers": 24,
+            "hidden_size": 1024,
+            "num_attention_heads": 16,
+            "intermediate_size": 4096,
+        },
+    },
+    fields={
+        "layers": "num_hidden_layers",
+        "hidden": "hidden_size",
+        "heads": "num_attention_heads",
+        "intermediate": "intermediate_size",
+        "vocab": "vocab_size",
+    },
+)
+
+
+class Options(WeightOptions, total=False):
+    """What the target may be given; sizes go before those of the shape."""
+
+    layers: int
+    hidden: int
+    heads: int
+    intermediate: int
+    vocab: int
+    sequence: int
+    initializer_range: float
 
 
 class Encoder(torch.nn.Module):
@@ -28,44 +70,19 @@ class Encoder(torch.nn.Module):
         return output.last_hidden_state, output.pooler_output
 
 
-def encode(
-    size: str = "tiny",
-    layers: int = 4,
-    hidden: int = 64,
-    heads: int = 4,
-    intermediate: int = 128,
-    vocab: int = 512,
-    sequence: int = 16,
-    dtype: str = "float32",
-    device: str = "cpu",
-    meta: bool = False,
-    seed: int = 0,
-    initializer_range: float = 0.3,
-) -> TraceSpec:
-    """Texts of at most `sequence` tokens, padded on the right.
+def encode(**options: Unpack[Options]) -> TraceSpec:
+    """Texts of at most `sequence` tokens (16), padded on the right.
 
-    `size` is `tiny`, made of the sizes given, or `base` or `large`, as published.
-    Raises ValueError for any other.
+    Raises ValueError for an unknown size, and for texts longer than its positions.
     """
-    tiny = {
-        "num_hidden_layers": layers,
-        "hidden_size": hidden,
-        "num_attention_heads": heads,
-        "intermediate_size": intermediate,
-        "vocab_size": vocab,
-        "max_position_embeddings": max(sequence, 64),
-        "initializer_range": initializer_range,
-    }
-    large = {
-        "num_hidden_layers": 24,
-        "hidden_size": 1024,
-        "num_attention_heads": 16,
-        "intermediate_size": 4096,
-    }
-    config = BertConfig(**shape_of(size, {"tiny": tiny, "base": {}, "large": large}))
-    model = random_model(
-        BertModel, config, dtype=dtype, device=device, meta=meta, seed=seed
-    )
+    sequence = options.get("sequence", 16)
+    config = BERT.configuration(options, sequence)
+    if not 1 <= sequence <= config.max_position_embeddings:
+        raise ValueError(
+            f"sequence is {sequence}; it must be at least 1 and at most the model's "
+            f"positions, {config.max_position_embeddings}"
+        )
+    model = BERT.random(options, config)
     return TraceSpec(
         model=model,
         adapter=Encoder,
@@ -79,13 +96,8 @@ def encode(
         },
         dims={"input_ids": ("batch", None), "attention_mask": ("batch", None)},
         dimensions={"batch": (1, None)},
-        facts={
-            "layers": config.num_hidden_layers,
-            "hidden": config.hidden_size,
-            "heads": config.num_attention_heads,
-            "sequence": sequence,
-        },
-        device=device,
+        facts={**BERT.facts(config), "sequence": sequence},
+        device=options.get("device", "cpu"),
         dtype=model.dtype,
     )
 

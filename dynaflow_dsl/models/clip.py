@@ -6,14 +6,54 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import torch
 from transformers import CLIPConfig, CLIPModel
 
+from dynaflow_dsl.models.architecture import Architecture, WeightOptions
 from dynaflow_dsl.models.bert import texts
-from dynaflow_dsl.models.random_weights import random_model, shape_of
 from dynaflow_dsl.trace import Entry, TraceSpec
+
+_TOWERS = ("text_config", "vision_config")
+
+
+def _both(field: str) -> tuple[str, ...]:
+    return tuple(f"{tower}.{field}" for tower in _TOWERS)
+
+
+CLIP = Architecture(
+    CLIPModel,
+    CLIPConfig,
+    tiny={
+        **dict.fromkeys(_both("num_hidden_layers"), 4),
+        **dict.fromkeys(_both("hidden_size"), 64),
+        **dict.fromkeys(_both("num_attention_heads"), 4),
+        **dict.fromkeys(_both("intermediate_size"), 128),
+        "text_config.vocab_size": 512,
+        "text_config.max_position_embeddings": 16,
+        "text_config.bos_token_id": 0,
+        "text_config.pad_token_id": 1,
+        "text_config.eos_token_id": None,
+        "vision_config.image_size": 32,
+        "vision_config.patch_size": 8,
+        "projection_dim": 32,
+        "initializer_factor": 10.0,
+    },
+    published={"base": {}},
+    fields={
+        "layers": _both("num_hidden_layers"),
+        "hidden": _both("hidden_size"),
+        "heads": _both("num_attention_heads"),
+        "intermediate": _both("intermediate_size"),
+        "projection": "projection_dim",
+        "vocab": "text_config.vocab_size",
+        "sequence": "text_config.max_position_embeddings",
+        "image": "vision_config.image_size",
+        "patch": "vision_config.patch_size",
+    },
+    spread="initializer_factor",
+)
 
 
 class Text(torch.nn.Module):
@@ -72,14 +112,13 @@ class Both(torch.nn.Module):
         return text.pooler_output, vision.pooler_output
 
 
-class Options(TypedDict, total=False):
-    """What the targets may be given; both towers have the same sizes.
+class Options(WeightOptions, total=False):
+    """What the targets may be given, one size for both towers.
 
-    `size` is `tiny`, made of the sizes given, or `base`, as published with patches of
-    32 pixels.
+    Sizes go before those of the shape; texts have `sequence` tokens, which is all that
+    the model has positions for.
     """
 
-    size: str
     layers: int
     hidden: int
     heads: int
@@ -89,10 +128,6 @@ class Options(TypedDict, total=False):
     sequence: int
     image: int
     patch: int
-    dtype: str
-    device: str
-    meta: bool
-    seed: int
 
 
 def both(**options: Unpack[Options]) -> TraceSpec:
@@ -113,23 +148,19 @@ def vision(**options: Unpack[Options]) -> TraceSpec:
 def _spec(
     entry: str, adapter: Callable[[Any], torch.nn.Module], options: dict[str, Any]
 ) -> TraceSpec:
-    config = _configuration(options)
-    sequence = options.get("sequence", config.text_config.max_position_embeddings)
-    model = random_model(
-        CLIPModel,
-        config,
-        dtype=options.get("dtype", "float32"),
-        device=options.get("device", "cpu"),
-        meta=options.get("meta", False),
-        seed=options.get("seed", 0),
-    )
+    config = CLIP.configuration(options)
+    words = config.text_config
+    # A text ends with the last token, in published shapes too.
+    words.eos_token_id = words.vocab_size - 1
+    model = CLIP.random(options, config)
+    length = words.max_position_embeddings
     vision = config.vision_config
     shape = (vision.num_channels, vision.image_size, vision.image_size)
 
     def arguments(rows: int) -> tuple[torch.Tensor, ...]:
         given: tuple[torch.Tensor, ...] = ()
         if entry != "vision":
-            given += texts(rows, sequence, config.text_config.vocab_size, model.device)
+            given += texts(rows, length, words.vocab_size, model.device)
         if entry != "text":
             image = torch.randn(rows, *shape, dtype=model.dtype, device=model.device)
             given += (image,)
@@ -147,43 +178,7 @@ def _spec(
         entries={entry: Entry(lambda sizes: arguments(sizes["batch"]))},
         dims=dims,
         dimensions={"batch": (1, None)},
-        facts={
-            "layers": config.text_config.num_hidden_layers,
-            "vision_layers": vision.num_hidden_layers,
-            "projection": config.projection_dim,
-            "sequence": sequence,
-        },
+        facts={**CLIP.facts(config), "vision_layers": vision.num_hidden_layers},
         device=options.get("device", "cpu"),
         dtype=model.dtype,
-    )
-
-
-def _configuration(options: dict[str, Any]) -> CLIPConfig:
-    tower = {
-        "num_hidden_layers": options.get("layers", 4),
-        "hidden_size": options.get("hidden", 64),
-        "num_attention_heads": options.get("heads", 4),
-        "intermediate_size": options.get("intermediate", 128),
-    }
-    vocabulary = options.get("vocab", 512)
-    tiny = {
-        "text_config": {
-            **tower,
-            "vocab_size": vocabulary,
-            "max_position_embeddings": options.get("sequence", 16),
-            "bos_token_id": 0,
-            "eos_token_id": vocabulary - 1,
-            "pad_token_id": 1,
-        },
-        "vision_config": {
-            **tower,
-            "image_size": options.get("image", 32),
-            "patch_size": options.get("patch", 8),
-        },
-        "projection_dim": options.get("projection", 32),
-        # As other targets: so wide that features differ between rows.
-        "initializer_factor": 10.0,
-    }
-    return CLIPConfig(
-        **shape_of(options.get("size", "tiny"), {"tiny": tiny, "base": {}})
     )

@@ -11,6 +11,9 @@ import torch
 
 from dynaflow_dsl.runtime.groups import group_rank, is_stand_in
 
+TENSOR, EXPERT = "tp", "ep"
+"""The roles: of ranks that share layers, and of those that share experts."""
+
 _OPERATORS = torch.ops._c10d_functional
 
 

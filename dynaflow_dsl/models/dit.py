@@ -2,11 +2,47 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from diffusers import DiTTransformer2DModel
 
-from dynaflow_dsl.models.random_weights import shape_of
+from dynaflow_dsl.models.architecture import TINY, WeightOptions, shape_of
 from dynaflow_dsl.trace import Entry, TraceSpec
+
+_SHAPES = {
+    TINY: {
+        "num_layers": 4,
+        "num_attention_heads": 4,
+        "attention_head_dim": 16,
+        "in_channels": 4,
+        "sample_size": 8,
+        "patch_size": 2,
+        "num_embeds_ada_norm": 10,
+    },
+    "xl": {"in_channels": 4},
+}
+_FIELDS = {
+    "layers": "num_layers",
+    "heads": "num_attention_heads",
+    "head_width": "attention_head_dim",
+    "channels": "in_channels",
+    "image": "sample_size",
+    "patch": "patch_size",
+    "labels": "num_embeds_ada_norm",
+}
+
+
+class Options(WeightOptions, total=False):
+    """What the target may be given; sizes go before those of the shape."""
+
+    layers: int
+    heads: int
+    head_width: int
+    channels: int
+    image: int
+    patch: int
+    labels: int
 
 
 class Denoiser(torch.nn.Module):
@@ -30,42 +66,24 @@ class Denoiser(torch.nn.Module):
         return sample
 
 
-def denoise(
-    size: str = "tiny",
-    layers: int = 4,
-    heads: int = 4,
-    head_width: int = 16,
-    channels: int = 4,
-    image: int = 8,
-    patch: int = 2,
-    labels: int = 10,
-    dtype: str = "float32",
-    device: str = "cpu",
-    meta: bool = False,
-    seed: int = 0,
-) -> TraceSpec:
+def denoise(**options: Unpack[Options]) -> TraceSpec:
     """One step for every latent image of a batch, each at a time of its own.
 
-    `size` is `tiny`, made of the sizes given, or `xl`, published with patches of two.
-    Raises ValueError for any other, and for an unknown dtype.
+    `xl` is published with patches of two. Raises ValueError for an unknown size or
+    dtype.
     """
+    dtype, device = options.get("dtype", "float32"), options.get("device", "cpu")
     kind = getattr(torch, dtype, None)
     if not isinstance(kind, torch.dtype):
         raise ValueError(f"dtype is {dtype!r}, which is none of torch's")
-    tiny = {
-        "num_layers": layers,
-        "num_attention_heads": heads,
-        "attention_head_dim": head_width,
-        "in_channels": channels,
-        "out_channels": 2 * channels,
-        "sample_size": image,
-        "patch_size": patch,
-        "num_embeds_ada_norm": labels,
-    }
-    extra_large = {"out_channels": 8}
-    shape = shape_of(size, {"tiny": tiny, "xl": extra_large})
-    with torch.random.fork_rng(), torch.device("meta" if meta else device):
-        torch.manual_seed(seed)
+    shape = shape_of(DiTTransformer2DModel, options, _SHAPES, _FIELDS)
+    # Noise and its variance.
+    shape["out_channels"] = 2 * shape["in_channels"]
+    with (
+        torch.random.fork_rng(),
+        torch.device("meta" if options.get("meta") else device),
+    ):
+        torch.manual_seed(options.get("seed", 0))
         model = DiTTransformer2DModel(**shape)
     if kind != torch.float32:
         model = model.to(kind)
@@ -92,9 +110,8 @@ def denoise(
         },
         dimensions={"batch": (1, None)},
         facts={
-            "layers": config.num_layers,
+            **{name: getattr(config, field) for name, field in _FIELDS.items()},
             "hidden": config.num_attention_heads * config.attention_head_dim,
-            "heads": config.num_attention_heads,
         },
         device=device,
         dtype=kind,

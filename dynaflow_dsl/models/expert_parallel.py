@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Unpack
 
 import torch
@@ -20,19 +20,17 @@ from transformers.integrations.moe import (
     grouped_mm_experts_forward,
 )
 
-from dynaflow_dsl.models.decoder import decoder_spec
+from dynaflow_dsl.models.collectives import EXPERT
 from dynaflow_dsl.models.deepseek_v2 import DEEPSEEK_V2
 from dynaflow_dsl.models.deepseek_v3 import DEEPSEEK_V3
 from dynaflow_dsl.models.exchange import combine, dispatch
 from dynaflow_dsl.models.family import Family
 from dynaflow_dsl.models.mixtral import MIXTRAL
 from dynaflow_dsl.models.qwen3_moe import QWEN3_MOE
-from dynaflow_dsl.models.ranks import RankOptions, random_share
+from dynaflow_dsl.models.ranks import RankOptions, random_share, rank_spec
 from dynaflow_dsl.models.shares import Share
-from dynaflow_dsl.runtime.groups import bind_stand_in
 from dynaflow_dsl.trace import Scalar, TraceSpec
 
-ROLE = "ep"
 _IMPLEMENTATION = "dynaflow_exchange"
 
 
@@ -88,17 +86,17 @@ def sharded_spec(
     which nobody else is there.
     """
     shard(model, ways, rank, room=room)
-    if ways > 1:
-        bind_stand_in(ROLE, ways, rank)
-    spec = decoder_spec(
+    return rank_spec(
         model,
+        EXPERT,
+        ways,
+        rank,
         capacity=capacity,
         sequence=sequence,
         decode=decode,
-        facts={**(facts or {}), "ep_size": ways, "ep_rank": rank, "tp_size": 1},
+        facts=facts,
         device=device,
     )
-    return spec if ways == 1 else replace(spec, trial=None)
 
 
 class ExpertOptions(RankOptions, total=False):
@@ -143,12 +141,12 @@ def exchanging_experts(
     local, ranks = experts.num_experts, experts.ranks
     room = experts.room or ranks * tokens * min(choices, local)
     rows, numbers, arrived = dispatch(
-        hidden_states, top_k_index, room, local, ranks, ROLE
+        hidden_states, top_k_index, room, local, ranks, EXPERT
     )
     alone = rows.new_ones(room, 1)
     made = grouped_mm_experts_forward(experts, rows, numbers[:, None], alone)
     combined: torch.Tensor = combine(
-        made, top_k_index, top_k_weights, arrived, local, ranks, ROLE
+        made, top_k_index, top_k_weights, arrived, local, ranks, EXPERT
     )
     return combined
 

@@ -6,27 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypedDict, Unpack
 
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig
 
+from dynaflow_dsl.models.architecture import Architecture, WeightOptions
 from dynaflow_dsl.models.decoder import decoder_spec
-from dynaflow_dsl.models.random_weights import random_model
-from dynaflow_dsl.trace import Scalar, TraceSpec
-
-TINY = "tiny"
-_SPREAD = 0.3
-_SIZES = (
-    "layers",
-    "hidden",
-    "heads",
-    "kv_heads",
-    "head_width",
-    "intermediate",
-    "vocab",
-    "window",
-    "experts",
-    "active_experts",
-    "expert_intermediate",
-)
+from dynaflow_dsl.trace import TraceSpec
 
 FIELDS = {
     "layers": "num_hidden_layers",
@@ -39,18 +23,13 @@ FIELDS = {
 """What most configurations call their sizes."""
 
 
-class DecodeOptions(TypedDict, total=False):
-    """What the targets of a family may be given; a family has not all of the sizes.
+class DecoderSizes(TypedDict, total=False):
+    """What sizes decoders have; a family has not all of them.
 
-    `size` is `tiny` or a published shape. Sizes go before those of the shape: `layers`,
-    `hidden`, `heads`, `kv_heads`, `head_width`, `intermediate`, `vocab`; `window`, the
-    places that a sliding layer sees; `experts`, `active_experts` for each token and
-    `expert_intermediate`. `capacity` is the length of the cache. With `meta` the model
-    has no memory. A tiny model draws its weights wide (`initializer_range`), so that
-    logits differ between tokens.
+    `window` is the number of places that a sliding layer sees; `active_experts` those
+    of each token.
     """
 
-    size: str
     layers: int
     hidden: int
     heads: int
@@ -62,11 +41,16 @@ class DecodeOptions(TypedDict, total=False):
     experts: int
     active_experts: int
     expert_intermediate: int
+
+
+class DecodeOptions(DecoderSizes, WeightOptions, total=False):
+    """What the targets of a family may be given.
+
+    Sizes go before those of the shape. `capacity` is the length of the cache;
+    `initializer_range`, how wide weights are drawn.
+    """
+
     capacity: int
-    dtype: str
-    device: str
-    meta: bool
-    seed: int
     initializer_range: float
 
 
@@ -77,18 +61,12 @@ class PromptOptions(DecodeOptions, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
-    """The models of one class: how its configuration calls sizes, and which there are.
+class Family(Architecture):
+    """Decoders of one class.
 
-    `fields` gives the field of the configuration for each size in `DecodeOptions`;
-    `tiny` and the shapes in `published` are fields with their values. `decode` and
-    `prefill` make targets with one entry each, `serve` one with both.
+    `decode` and `prefill` make targets with one entry each, `serve` one with both.
     """
 
-    model: type[PreTrainedModel]
-    config: type[PreTrainedConfig]
-    tiny: Mapping[str, Any]
-    published: Mapping[str, Mapping[str, Any]]
     fields: Mapping[str, str] = field(default_factory=FIELDS.copy)
 
     def decode(self, **options: Unpack[DecodeOptions]) -> TraceSpec:
@@ -114,55 +92,24 @@ class Family:
         sequence = options.pop("sequence", 16)
         return self._spec(dict(options), sequence=sequence, decode=True)
 
-    def configuration(
-        self, options: Mapping[str, Any], capacity: int
-    ) -> PreTrainedConfig:
-        """The configuration of a size, with the sizes in `options` put in its place."""
-        size = options.get("size", TINY)
-        if size != TINY and size not in self.published:
-            raise ValueError(
-                f"there is no size {size!r} of {self.model.__name__}; there are "
-                f"{', '.join([TINY, *self.published])}"
-            )
-        given = {name: options[name] for name in _SIZES if name in options}
-        for name in given:
-            if name not in self.fields:
+    def sized(self, options: Mapping[str, Any], capacity: int) -> PreTrainedConfig:
+        """The configuration that options say, with places for `capacity` tokens.
+
+        Raises ValueError for a size that the family has not.
+        """
+        for name in DecoderSizes.__annotations__:
+            if name in options and name not in self.fields:
                 raise ValueError(
                     f"{self.model.__name__} has no '{name}'; it has "
                     f"{', '.join(self.fields)}"
                 )
-        shape = dict(self.published[size] if size != TINY else self.tiny)
-        if size == TINY:
-            shape.setdefault("max_position_embeddings", max(capacity, 128))
-        spread = options.get("initializer_range", _SPREAD if size == TINY else None)
-        if spread is not None:
-            shape["initializer_range"] = spread
-        shape.update({self.fields[name]: value for name, value in given.items()})
-        return self.config(**shape)
-
-    def random(
-        self, options: Mapping[str, Any], config: PreTrainedConfig
-    ) -> PreTrainedModel:
-        """A model of a configuration with random weights, as the options say."""
-        return random_model(
-            self.model,
-            config,
-            dtype=options.get("dtype", "float32"),
-            device=options.get("device", "cpu"),
-            meta=options.get("meta", False),
-            seed=options.get("seed", 0),
-        )
-
-    def facts(self, config: PreTrainedConfig) -> dict[str, Scalar]:
-        """The sizes of a configuration, by the names of the options."""
-        found = {name: getattr(config, item) for name, item in self.fields.items()}
-        return {name: value for name, value in found.items() if isinstance(value, int)}
+        return self.configuration(options, capacity)
 
     def _spec(
         self, options: dict[str, Any], *, sequence: int | None, decode: bool
     ) -> TraceSpec:
         capacity = options.get("capacity", 64)
-        config = self.configuration(options, capacity)
+        config = self.sized(options, capacity)
         return decoder_spec(
             self.random(options, config),
             capacity=capacity,

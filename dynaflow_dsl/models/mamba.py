@@ -8,14 +8,48 @@ and `prefill` have one entry each; for a model of your own use `mamba_spec`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from transformers import Cache, MambaConfig, MambaForCausalLM
 from transformers.cache_utils import LinearAttentionLayer
 
-from dynaflow_dsl.models.random_weights import random_model, shape_of
+from dynaflow_dsl.models.architecture import Architecture, WeightOptions
 from dynaflow_dsl.trace import Entry, Persistent, TraceSpec
+
+MAMBA = Architecture(
+    MambaForCausalLM,
+    MambaConfig,
+    tiny={
+        "num_hidden_layers": 4,
+        "hidden_size": 64,
+        "state_size": 8,
+        "vocab_size": 512,
+    },
+    published={"2.8b": {"num_hidden_layers": 64, "hidden_size": 2560}},
+    fields={
+        "layers": "num_hidden_layers",
+        "hidden": "hidden_size",
+        "state": "state_size",
+        "vocab": "vocab_size",
+    },
+)
+
+
+class DecodeOptions(WeightOptions, total=False):
+    """What `decode` may be given; sizes go before those of the shape."""
+
+    layers: int
+    hidden: int
+    state: int
+    vocab: int
+    initializer_range: float
+
+
+class PromptOptions(DecodeOptions, total=False):
+    """What `prefill` may be given: prompts have `sequence` tokens, 8 without it."""
+
+    sequence: int
 
 
 class StateLayer(LinearAttentionLayer):  # type: ignore[misc]
@@ -69,53 +103,24 @@ class StatefulDecoder(torch.nn.Module):
         return logits[:, -1:]
 
 
-def decode(
-    size: str = "tiny",
-    layers: int = 4,
-    hidden: int = 64,
-    state: int = 8,
-    vocab: int = 512,
-    dtype: str = "float32",
-    device: str = "cpu",
-    meta: bool = False,
-    seed: int = 0,
-    initializer_range: float = 0.3,
-) -> TraceSpec:
-    """One token for every row of a batch.
-
-    `size` is `tiny`, made of the sizes given, or `2.8b`, as published. Raises
-    ValueError for any other.
-    """
-    config = _configuration(size, layers, hidden, state, vocab, initializer_range)
-    model = random_model(
-        MambaForCausalLM, config, dtype=dtype, device=device, meta=meta, seed=seed
-    )
-    return mamba_spec(model, device=device)
+def decode(**options: Unpack[DecodeOptions]) -> TraceSpec:
+    """One token for every row of a batch. Raises ValueError for an unknown size."""
+    model = MAMBA.random(options, MAMBA.configuration(options))
+    return mamba_spec(model, device=options.get("device", "cpu"))
 
 
-def prefill(
-    size: str = "tiny",
-    layers: int = 4,
-    hidden: int = 64,
-    state: int = 8,
-    vocab: int = 512,
-    sequence: int = 8,
-    dtype: str = "float32",
-    device: str = "cpu",
-    meta: bool = False,
-    seed: int = 0,
-    initializer_range: float = 0.3,
-) -> TraceSpec:
+def prefill(**options: Unpack[PromptOptions]) -> TraceSpec:
     """Prompts of `sequence` tokens, padded on the left.
 
     Without the library's own kernels the recurrence is a loop, written out in the
-    graph token by token: keep `sequence` short. `size` is as for `decode`.
+    graph token by token: keep `sequence` short. Raises ValueError for an unknown size.
     """
-    config = _configuration(size, layers, hidden, state, vocab, initializer_range)
-    model = random_model(
-        MambaForCausalLM, config, dtype=dtype, device=device, meta=meta, seed=seed
+    return mamba_spec(
+        MAMBA.random(options, MAMBA.configuration(options)),
+        sequence=options.get("sequence", 8),
+        decode=False,
+        device=options.get("device", "cpu"),
     )
-    return mamba_spec(model, sequence=sequence, decode=False, device=device)
 
 
 def mamba_spec(
@@ -135,7 +140,6 @@ def mamba_spec(
     lengths = {"decode": 1} if decode else {}
     if sequence is not None:
         lengths["prefill"] = sequence
-    config = model.config
     return TraceSpec(
         model=model,
         adapter=StatefulDecoder,
@@ -154,12 +158,7 @@ def mamba_spec(
             "convolutions": Persistent(padding="scratch"),
             "recurrences": Persistent(padding="scratch"),
         },
-        facts={
-            "layers": config.num_hidden_layers,
-            "hidden": config.hidden_size,
-            "state": config.state_size,
-            "vocab": config.vocab_size,
-        },
+        facts=MAMBA.facts(model.config),
         device=device if model.device.type == "meta" else model.device.type,
         dtype=model.dtype,
     )
@@ -190,17 +189,3 @@ class _Arguments:
             torch.randn(shape, dtype=self.dtype, device=self.device)
             for _ in range(self.config.num_hidden_layers)
         ]
-
-
-def _configuration(
-    size: str, layers: int, hidden: int, state: int, vocab: int, spread: float
-) -> MambaConfig:
-    tiny = {
-        "num_hidden_layers": layers,
-        "hidden_size": hidden,
-        "state_size": state,
-        "vocab_size": vocab,
-        "initializer_range": spread,
-    }
-    large = {"num_hidden_layers": 64, "hidden_size": 2560}
-    return MambaConfig(**shape_of(size, {"tiny": tiny, "2.8b": large}))

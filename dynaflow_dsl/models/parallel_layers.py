@@ -7,9 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own name for it
 
-from dynaflow_dsl.models.collectives import all_gather_last, all_reduce
-
-ROLE = "tp"
+from dynaflow_dsl.models.collectives import TENSOR, all_gather_last, all_reduce
 
 
 class ReducedLinear(torch.nn.Linear):
@@ -28,7 +26,7 @@ class ReducedLinear(torch.nn.Linear):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - torch's
         """Features [..., in / ranks] to the whole output [..., out]."""
-        summed = all_reduce(F.linear(input, self.weight), ROLE)
+        summed = all_reduce(F.linear(input, self.weight), TENSOR)
         return summed if self.bias is None else summed + self.bias
 
 
@@ -50,7 +48,7 @@ class GatheredLinear(torch.nn.Linear):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - torch's
         """Features [..., in] to the whole output [..., out]."""
-        shared = all_gather_last(F.linear(input, self.weight), self.ranks, ROLE)
+        shared = all_gather_last(F.linear(input, self.weight), self.ranks, TENSOR)
         if shared.shape[-1] == self.whole:
             return shared
         return shared[..., : self.whole]
@@ -82,9 +80,9 @@ class SharedEmbedding(torch.nn.Embedding):
         local = input - self.first
         foreign = (local < 0) | (local >= self.num_embeddings)
         rows = F.embedding(local.masked_fill(foreign, 0), self.weight)
-        return all_reduce(rows.masked_fill(foreign[..., None], 0.0), ROLE)
+        return all_reduce(rows.masked_fill(foreign[..., None], 0.0), TENSOR)
 
 
 def reduce_output(_: torch.nn.Module, __: Any, output: torch.Tensor) -> torch.Tensor:
     """Forward hook that adds up what each rank's share of a module makes."""
-    return all_reduce(output, ROLE)
+    return all_reduce(output, TENSOR)

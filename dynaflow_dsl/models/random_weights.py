@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
@@ -39,10 +36,3 @@ def random_model(
             **options,
         )
     return model.eval().requires_grad_(False)
-
-
-def shape_of(size: str, shapes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The fields of a named shape; raises ValueError for a name that there is not."""
-    if size not in shapes:
-        raise ValueError(f"there is no size {size!r}; there are {', '.join(shapes)}")
-    return dict(shapes[size])

@@ -8,7 +8,7 @@ encoder and decoder in one step, without caches, for answers that are known.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import torch
 from transformers import (
@@ -20,10 +20,48 @@ from transformers import (
 from transformers.cache_utils import StaticLayer
 from transformers.modeling_outputs import BaseModelOutput
 
+from dynaflow_dsl.models.architecture import Architecture, WeightOptions
 from dynaflow_dsl.models.bert import texts
 from dynaflow_dsl.models.cache import SlotLayer
-from dynaflow_dsl.models.random_weights import random_model, shape_of
 from dynaflow_dsl.trace import Entry, Persistent, TraceSpec
+
+T5 = Architecture(
+    T5ForConditionalGeneration,
+    T5Config,
+    tiny={
+        "num_layers": 4,
+        "d_model": 64,
+        "num_heads": 4,
+        "d_kv": 16,
+        "d_ff": 128,
+        "vocab_size": 512,
+        "relative_attention_num_buckets": 8,
+        "relative_attention_max_distance": 16,
+        "initializer_factor": 2.0,
+        "decoder_start_token_id": 0,
+    },
+    published={
+        "small": {"decoder_start_token_id": 0},
+        "large": {
+            "num_layers": 24,
+            "d_model": 1024,
+            "num_heads": 16,
+            "d_kv": 64,
+            "d_ff": 4096,
+            "decoder_start_token_id": 0,
+        },
+    },
+    # The decoder has as many layers as the encoder.
+    fields={
+        "layers": "num_layers",
+        "hidden": "d_model",
+        "heads": "num_heads",
+        "head_width": "d_kv",
+        "intermediate": "d_ff",
+        "vocab": "vocab_size",
+    },
+    spread="initializer_factor",
+)
 
 
 class CrossLayer(StaticLayer):  # type: ignore[misc]
@@ -165,14 +203,12 @@ class Translator(torch.nn.Module):
         return logits
 
 
-class Options(TypedDict, total=False):
-    """What the targets may be given; encoder and decoder have the same sizes.
+class Options(WeightOptions, total=False):
+    """What the targets may be given; sizes go before those of the shape.
 
-    `size` is `tiny`, made of the sizes given, or `small` or `large`, as published.
     `capacity` is the length of the cache, and of answers in `translate`.
     """
 
-    size: str
     layers: int
     hidden: int
     heads: int
@@ -181,10 +217,6 @@ class Options(TypedDict, total=False):
     vocab: int
     sequence: int
     capacity: int
-    dtype: str
-    device: str
-    meta: bool
-    seed: int
 
 
 def encode(**options: Unpack[Options]) -> TraceSpec:
@@ -245,15 +277,8 @@ def _decode(
 def _spec(
     entry: str, adapter: Callable[[Any], torch.nn.Module], options: dict[str, Any]
 ) -> TraceSpec:
-    config = _configuration(options)
-    model = random_model(
-        T5ForConditionalGeneration,
-        config,
-        dtype=options.get("dtype", "float32"),
-        device=options.get("device", "cpu"),
-        meta=options.get("meta", False),
-        seed=options.get("seed", 0),
-    )
+    config = T5.configuration(options)
+    model = T5.random(options, config)
     sequence, capacity = options.get("sequence", 12), options.get("capacity", 40)
     arguments = _Arguments(model, sequence, capacity)
     dims: dict[str, tuple[str | None, ...]] = {
@@ -277,14 +302,7 @@ def _spec(
         dims=dims,
         dimensions={"batch": (1, None)},
         persistent=persistent,
-        facts={
-            "layers": config.num_layers,
-            "hidden": config.d_model,
-            "heads": config.num_heads,
-            "vocab": config.vocab_size,
-            "sequence": sequence,
-            "capacity": capacity,
-        },
+        facts={**T5.facts(config), "sequence": sequence, "capacity": capacity},
         device=options.get("device", "cpu"),
         dtype=model.dtype,
     )
@@ -333,31 +351,3 @@ class _Arguments:
 
     def _random(self, *shape: int) -> torch.Tensor:
         return torch.randn(shape, dtype=self.model.dtype, device=self.model.device)
-
-
-def _configuration(options: dict[str, Any]) -> T5Config:
-    tiny = {
-        "num_layers": options.get("layers", 4),
-        "d_model": options.get("hidden", 64),
-        "num_heads": options.get("heads", 4),
-        "d_kv": options.get("head_width", 16),
-        "d_ff": options.get("intermediate", 128),
-        "vocab_size": options.get("vocab", 512),
-        "relative_attention_num_buckets": 8,
-        "relative_attention_max_distance": 16,
-        # As other targets: so wide that logits differ between tokens.
-        "initializer_factor": 2.0,
-    }
-    large = {
-        "num_layers": 24,
-        "d_model": 1024,
-        "num_heads": 16,
-        "d_kv": 64,
-        "d_ff": 4096,
-    }
-    return T5Config(
-        **shape_of(
-            options.get("size", "tiny"), {"tiny": tiny, "small": {}, "large": large}
-        ),
-        decoder_start_token_id=0,
-    )

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Unpack
 
 import torch
 from transformers import PreTrainedModel
 
-from dynaflow_dsl.models.decoder import decoder_spec
+from dynaflow_dsl.models.collectives import TENSOR
 from dynaflow_dsl.models.deepseek_v2 import DEEPSEEK_V2
 from dynaflow_dsl.models.deepseek_v3 import DEEPSEEK_V3
 from dynaflow_dsl.models.family import Family
@@ -25,7 +25,6 @@ from dynaflow_dsl.models.llama import LLAMA
 from dynaflow_dsl.models.mistral import MISTRAL
 from dynaflow_dsl.models.mixtral import MIXTRAL
 from dynaflow_dsl.models.parallel_layers import (
-    ROLE,
     GatheredLinear,
     ReducedLinear,
     SharedEmbedding,
@@ -34,9 +33,8 @@ from dynaflow_dsl.models.parallel_layers import (
 from dynaflow_dsl.models.qwen2 import QWEN2
 from dynaflow_dsl.models.qwen3 import QWEN3
 from dynaflow_dsl.models.qwen3_moe import QWEN3_MOE
-from dynaflow_dsl.models.ranks import RankOptions, random_share
+from dynaflow_dsl.models.ranks import RankOptions, random_share, rank_spec
 from dynaflow_dsl.models.shares import Share
-from dynaflow_dsl.runtime.groups import bind_stand_in
 from dynaflow_dsl.trace import Scalar, TraceSpec
 
 # What comes after the latents of a latent attention has heads; the plans of some models
@@ -124,17 +122,17 @@ def sharded_spec(
     there: steps can be compared with each other, not with the whole model.
     """
     shard(model, ways, rank, vocabulary=vocabulary)
-    if ways > 1:
-        bind_stand_in(ROLE, ways, rank)
-    spec = decoder_spec(
+    return rank_spec(
         model,
+        TENSOR,
+        ways,
+        rank,
         capacity=capacity,
         sequence=sequence,
         decode=decode,
-        facts={**(facts or {}), "tp_size": ways, "tp_rank": rank, "ep_size": 1},
+        facts=facts,
         device=device,
     )
-    return spec if ways == 1 else replace(spec, trial=None)
 
 
 class TensorOptions(RankOptions, total=False):

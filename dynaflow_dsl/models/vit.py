@@ -2,11 +2,59 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from transformers import ViTConfig, ViTForImageClassification
 
-from dynaflow_dsl.models.random_weights import random_model, shape_of
+from dynaflow_dsl.models.architecture import Architecture, WeightOptions
 from dynaflow_dsl.trace import Entry, TraceSpec
+
+VIT = Architecture(
+    ViTForImageClassification,
+    ViTConfig,
+    tiny={
+        "num_hidden_layers": 4,
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "intermediate_size": 128,
+        "image_size": 32,
+        "patch_size": 8,
+        "num_labels": 10,
+    },
+    published={
+        "base": {"num_labels": 1000},
+        "large": {
+            "num_hidden_layers": 24,
+            "hidden_size": 1024,
+            "num_attention_heads": 16,
+            "intermediate_size": 4096,
+            "num_labels": 1000,
+        },
+    },
+    fields={
+        "layers": "num_hidden_layers",
+        "hidden": "hidden_size",
+        "heads": "num_attention_heads",
+        "intermediate": "intermediate_size",
+        "image": "image_size",
+        "patch": "patch_size",
+        "labels": "num_labels",
+    },
+)
+
+
+class Options(WeightOptions, total=False):
+    """What the target may be given; sizes go before those of the shape."""
+
+    layers: int
+    hidden: int
+    heads: int
+    intermediate: int
+    image: int
+    patch: int
+    labels: int
+    initializer_range: float
 
 
 class Classifier(torch.nn.Module):
@@ -22,53 +70,10 @@ class Classifier(torch.nn.Module):
         return logits
 
 
-def classify(
-    size: str = "tiny",
-    layers: int = 4,
-    hidden: int = 64,
-    heads: int = 4,
-    intermediate: int = 128,
-    image: int = 32,
-    patch: int = 8,
-    labels: int = 10,
-    dtype: str = "float32",
-    device: str = "cpu",
-    meta: bool = False,
-    seed: int = 0,
-    initializer_range: float = 0.3,
-) -> TraceSpec:
-    """Square images of `image` pixels.
-
-    `size` is `tiny`, made of the sizes given, or `base` or `large`, as published.
-    Raises ValueError for any other.
-    """
-    tiny = {
-        "num_hidden_layers": layers,
-        "hidden_size": hidden,
-        "num_attention_heads": heads,
-        "intermediate_size": intermediate,
-        "image_size": image,
-        "patch_size": patch,
-        "num_labels": labels,
-        "initializer_range": initializer_range,
-    }
-    base = {"num_labels": 1000}
-    large = {
-        "num_hidden_layers": 24,
-        "hidden_size": 1024,
-        "num_attention_heads": 16,
-        "intermediate_size": 4096,
-        "num_labels": 1000,
-    }
-    config = ViTConfig(**shape_of(size, {"tiny": tiny, "base": base, "large": large}))
-    model = random_model(
-        ViTForImageClassification,
-        config,
-        dtype=dtype,
-        device=device,
-        meta=meta,
-        seed=seed,
-    )
+def classify(**options: Unpack[Options]) -> TraceSpec:
+    """Square images of `image` pixels. Raises ValueError for an unknown size."""
+    config = VIT.configuration(options)
+    model = VIT.random(options, config)
     shape = (config.num_channels, config.image_size, config.image_size)
     return TraceSpec(
         model=model,
@@ -85,12 +90,7 @@ def classify(
         },
         dims={"pixel_values": ("batch", None, None, None)},
         dimensions={"batch": (1, None)},
-        facts={
-            "layers": config.num_hidden_layers,
-            "hidden": config.hidden_size,
-            "heads": config.num_attention_heads,
-            "image": config.image_size,
-        },
-        device=device,
+        facts=VIT.facts(config),
+        device=options.get("device", "cpu"),
         dtype=model.dtype,
     )

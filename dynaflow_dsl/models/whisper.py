@@ -2,11 +2,79 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
-from dynaflow_dsl.models.random_weights import random_model, shape_of
+from dynaflow_dsl.models.architecture import Architecture, WeightOptions
 from dynaflow_dsl.trace import Entry, TraceSpec
+
+# Encoder and decoder have the same sizes.
+_LAYERS = ("encoder_layers", "decoder_layers")
+_HEADS = ("encoder_attention_heads", "decoder_attention_heads")
+_INTERMEDIATE = ("encoder_ffn_dim", "decoder_ffn_dim")
+
+WHISPER = Architecture(
+    WhisperForConditionalGeneration,
+    WhisperConfig,
+    tiny={
+        **dict.fromkeys(_LAYERS, 4),
+        **dict.fromkeys(_HEADS, 4),
+        **dict.fromkeys(_INTERMEDIATE, 128),
+        "d_model": 64,
+        "num_mel_bins": 16,
+        "max_source_positions": 12,
+        "max_target_positions": 16,
+        "vocab_size": 512,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "decoder_start_token_id": 3,
+    },
+    published={
+        "small": {
+            **dict.fromkeys(_LAYERS, 12),
+            **dict.fromkeys(_HEADS, 12),
+            **dict.fromkeys(_INTERMEDIATE, 3072),
+            "d_model": 768,
+        },
+        "large-v3": {
+            **dict.fromkeys(_LAYERS, 32),
+            **dict.fromkeys(_HEADS, 20),
+            **dict.fromkeys(_INTERMEDIATE, 5120),
+            "d_model": 1280,
+            "num_mel_bins": 128,
+            "vocab_size": 51866,
+        },
+    },
+    fields={
+        "layers": _LAYERS,
+        "hidden": "d_model",
+        "heads": _HEADS,
+        "intermediate": _INTERMEDIATE,
+        "mel_bins": "num_mel_bins",
+        "positions": "max_source_positions",
+        "vocab": "vocab_size",
+    },
+    spread="init_std",
+)
+
+
+class Options(WeightOptions, total=False):
+    """What the target may be given; sizes go before those of the shape.
+
+    The published `tiny` is larger than the one here.
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    intermediate: int
+    mel_bins: int
+    positions: int
+    vocab: int
+    initializer_range: float
 
 
 class Encoder(torch.nn.Module):
@@ -26,57 +94,10 @@ class Encoder(torch.nn.Module):
         return hidden
 
 
-def encode(
-    size: str = "tiny",
-    layers: int = 4,
-    hidden: int = 64,
-    heads: int = 4,
-    intermediate: int = 128,
-    mel_bins: int = 16,
-    positions: int = 12,
-    vocab: int = 512,
-    dtype: str = "float32",
-    device: str = "cpu",
-    meta: bool = False,
-    seed: int = 0,
-    initializer_range: float = 0.3,
-) -> TraceSpec:
-    """Spectrograms of 2 * `positions` frames.
-
-    `size` is `tiny`, made of the sizes given, or `small` or `large-v3`, as published;
-    their `tiny` is larger than this one. Raises ValueError for any other.
-    """
-    tiny = {
-        **_both_sides(layers, heads, intermediate),
-        "d_model": hidden,
-        "num_mel_bins": mel_bins,
-        "max_source_positions": positions,
-        "max_target_positions": 16,
-        "vocab_size": vocab,
-        "pad_token_id": 0,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-        "decoder_start_token_id": 3,
-        "init_std": initializer_range,
-    }
-    small = {**_both_sides(12, 12, 3072), "d_model": 768}
-    large = {
-        **_both_sides(32, 20, 5120),
-        "d_model": 1280,
-        "num_mel_bins": 128,
-        "vocab_size": 51866,
-    }
-    config = WhisperConfig(
-        **shape_of(size, {"tiny": tiny, "small": small, "large-v3": large})
-    )
-    model = random_model(
-        WhisperForConditionalGeneration,
-        config,
-        dtype=dtype,
-        device=device,
-        meta=meta,
-        seed=seed,
-    )
+def encode(**options: Unpack[Options]) -> TraceSpec:
+    """Spectrograms of 2 * `positions` frames. Raises ValueError for an unknown size."""
+    config = WHISPER.configuration(options)
+    model = WHISPER.random(options, config)
     shape = (config.num_mel_bins, 2 * config.max_source_positions)
     return TraceSpec(
         model=model,
@@ -93,24 +114,7 @@ def encode(
         },
         dims={"input_features": ("batch", None, None)},
         dimensions={"batch": (1, None)},
-        facts={
-            "layers": config.encoder_layers,
-            "hidden": config.d_model,
-            "heads": config.encoder_attention_heads,
-            "positions": config.max_source_positions,
-        },
-        device=device,
+        facts=WHISPER.facts(config),
+        device=options.get("device", "cpu"),
         dtype=model.dtype,
     )
-
-
-def _both_sides(layers: int, heads: int, intermediate: int) -> dict[str, int]:
-    """Encoder and decoder of Whisper have the same sizes."""
-    return {
-        "encoder_layers": layers,
-        "decoder_layers": layers,
-        "encoder_attention_heads": heads,
-        "decoder_attention_heads": heads,
-        "encoder_ffn_dim": intermediate,
-        "decoder_ffn_dim": intermediate,
-    }

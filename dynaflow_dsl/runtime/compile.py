@@ -19,6 +19,7 @@ from dynaflow_dsl.runtime.artifacts import (
 )
 from dynaflow_dsl.runtime.errors import InputError, LoadError
 from dynaflow_dsl.runtime.executor import Call, Executor
+from dynaflow_dsl.runtime.groups import unplayed_role
 from dynaflow_dsl.runtime.inductor import (
     Boxed,
     FakeWorld,
@@ -185,6 +186,10 @@ def _compiled(
             traced.graph, fake_arguments(variant, traced, world), world
         )
     except Exception as error:
+        if (advice := unplayed_role(error)) is not None:
+            raise LoadError(
+                "DFS805", f"the part `{part}` cannot be compiled: {advice}."
+            ) from error
         raise LoadError(
             "DFS805",
             f"Inductor cannot compile the part `{part}` (function "

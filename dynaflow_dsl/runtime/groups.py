@@ -1,17 +1,22 @@
 """Process groups by role: what a module's collectives call `"tp"` or `"ep"`.
 
 A traced graph and the module made of it name a role, so that their text is the same on
-every rank and in every run. Before a step runs, the process says which group plays it.
+every rank and in every run. Before the module is loaded, the process says which group
+plays it.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
 import torch.distributed
 
 _STAND_IN = "dynaflow_stand_in"
+
+# What torch says of a name that it has no group for.
+_UNKNOWN = re.compile(r"resolve the process group registered under the name (\S+)")
 
 # Torch's own table of groups by name holds no reference to them.
 _PLAYERS: dict[str, torch.distributed.ProcessGroup] = {}
@@ -20,7 +25,8 @@ _PLAYERS: dict[str, torch.distributed.ProcessGroup] = {}
 def bind_group(role: str, group: torch.distributed.ProcessGroup) -> None:
     """Let `group` carry the collectives of `role` from now on, in this process.
 
-    Every rank of the group does so before its first step. Binding a role anew replaces
+    Every rank of the group does so before it loads a module; where nothing is compiled
+    (`compile=False`), before its first step. Binding a role anew replaces
     the group; captured CUDA graphs keep the one that they were captured with.
     """
     core: Any = torch._C._distributed_c10d
@@ -36,11 +42,18 @@ def group_rank(role: str) -> int:
     Raises LookupError where none does.
     """
     if (group := _PLAYERS.get(role)) is None:
-        raise LookupError(
-            f"no process group plays the role '{role}' in this process: call "
-            f"dynaflow_dsl.runtime.bind_group('{role}', group) before the first step"
-        )
+        raise LookupError(_nobody_plays(role))
     return group.rank()
+
+
+def unplayed_role(error: BaseException) -> str | None:
+    """What to do about a role that nobody plays, if `error` is torch's word for that.
+
+    Torch looks groups up by name inside its collectives, when a part is compiled or
+    run, and knows nothing of roles.
+    """
+    match = _UNKNOWN.search(str(error))
+    return _nobody_plays(match[1]) if match else None
 
 
 def is_stand_in(role: str) -> bool:
@@ -77,3 +90,10 @@ def stand_in_group(size: int, rank: int) -> torch.distributed.ProcessGroup:
     group._set_default_backend(kind)
     group._set_group_desc(_STAND_IN)
     return group
+
+
+def _nobody_plays(role: str) -> str:
+    return (
+        f"no process group plays the role '{role}' in this process: call "
+        f"dynaflow_dsl.runtime.bind_group('{role}', group) before the module is loaded"
+    )

@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from types import FrameType
 
+from dynaflow_dsl.runtime.groups import unplayed_role
 from dynaflow_dsl.runtime.module_map import ModuleMap, PlanLines
 
 # Parts that run once, outside of the layers; `.dfs` files cannot name parts so.
@@ -20,8 +21,11 @@ def add_place(
 ) -> None:
     """Note on `error` which step of which layer was running in the module `file`.
 
-    `layers` are the layer numbers of each part, by its name.
+    `layers` are the layer numbers of each part, by its name. Where torch misses the
+    group of a role, a note says how to give it one.
     """
+    if (advice := unplayed_role(error)) is not None:
+        error.add_note(advice)
     for frame, line in traceback.walk_tb(error.__traceback__):
         if frame.f_code.co_filename != file:
             continue

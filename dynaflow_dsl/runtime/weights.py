@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.fingerprint import first_difference, tensor_difference
@@ -122,4 +123,7 @@ def _near(path: str, tensors: Mapping[str, torch.Tensor]) -> str:
 
 def _written(tensor: torch.Tensor) -> str:
     dtype = str(tensor.dtype).removeprefix("torch.")
-    return f"{dtype}[{', '.join(map(str, tensor.shape))}]"
+    text = f"{dtype}[{', '.join(map(str, tensor.shape))}]"
+    # What wraps other tensors is not the plain tensor that it says it is.
+    wraps = is_traceable_wrapper_subclass(tensor)
+    return f"{text} of {type(tensor).__name__}" if wraps else text

@@ -28,6 +28,9 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.sym_node import SymNode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, expect_true
 from torch.fx.proxy import TracerBase
+from torch.utils._python_dispatch import (
+    is_traceable_wrapper_subclass as wraps_tensors,
+)
 
 from dynaflow_dsl.marks import recording
 from dynaflow_dsl.runtime.model_code import is_model_code
@@ -48,6 +51,7 @@ __all__ = [
     "is_number",
     "returned_arguments",
     "storage_of",
+    "wraps_tensors",
     "written_arguments",
 ]
 

@@ -18,7 +18,12 @@ from dynaflow_dsl.trace.arguments import (
 )
 from dynaflow_dsl.trace.convert import convert, dimension_symbols
 from dynaflow_dsl.trace.decisions import check_decisions
-from dynaflow_dsl.trace.export import Exported, ExportFailure, export_module
+from dynaflow_dsl.trace.export import (
+    Exported,
+    ExportFailure,
+    export_module,
+    wraps_tensors,
+)
 from dynaflow_dsl.trace.failures import export_failure, refuse, target_failure
 from dynaflow_dsl.trace.fields import wrong_field
 from dynaflow_dsl.trace.model import Scalar, TraceSpec
@@ -77,6 +82,7 @@ def export_entry(spec: TraceSpec, entry: str) -> torch.export.ExportedProgram:
 def _export(spec: TraceSpec, entry: str) -> tuple[Exported, Call]:
     _check_evaluation(spec.model)
     _check_device(spec)
+    _check_tensors(spec)
     try:
         # The examples may be random: the caller's generator is left as it was.
         with torch.random.fork_rng(_generators(spec)), _evaluating(spec) as adapter:
@@ -113,6 +119,10 @@ def _check_device(spec: TraceSpec) -> None:
             "operators differ by device",
             helps=("trace on a machine that has it, and check with the snapshot",),
         )
+
+
+def _check_tensors(spec: TraceSpec) -> None:
+    wanted = torch.device(spec.device).type
     tensors = (*spec.model.named_parameters(), *spec.model.named_buffers())
     for path, tensor in tensors:
         if tensor.device.type not in (wanted, "meta"):
@@ -120,6 +130,17 @@ def _check_device(spec: TraceSpec) -> None:
                 f"'{path}' is on {tensor.device.type}, but the target says that it is "
                 f"made for {wanted}",
                 helps=(f"move the model: model.to({wanted!r})",),
+            )
+        # It would be traced as the one tensor that it says it is.
+        if wraps_tensors(tensor):
+            refuse(
+                f"'{path}' is a {type(tensor).__name__}: one tensor to the graph, and "
+                "several to the compiler",
+                helps=(
+                    "make plain tensors of such weights in the target function; those "
+                    "of torchao with torchao.utils.unwrap_tensor_subclass(model), and "
+                    "model.eval() after it",
+                ),
             )
 
 

@@ -142,7 +142,7 @@ def run_rank(rank: int, folder: str, job: str, family: str) -> None:
 def _tensor_parallel(rank: int, folder: Path, family: str) -> None:
     group = dist.group.WORLD
     assert group is not None
-    bind_group(tensor_parallel.ROLE, group)
+    bind_group("tp", group)
     whole = model_of(family)
     spec = tensor_parallel.sharded_spec(
         copy.deepcopy(whole), RANKS, rank, capacity=CAPACITY, sequence=SEQUENCE
@@ -153,7 +153,7 @@ def _tensor_parallel(rank: int, folder: Path, family: str) -> None:
 def _expert_parallel(rank: int, folder: Path, family: str) -> None:
     group = dist.group.WORLD
     assert group is not None
-    bind_group(expert_parallel.ROLE, group)
+    bind_group("ep", group)
     _exchange_with_an_idle_and_an_empty_rank(rank)
     whole = model_of(family)
     # One rank has four rows, the other one: together no more than 5 * SEQUENCE tokens.

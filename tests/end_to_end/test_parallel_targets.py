@@ -10,6 +10,7 @@ import torch.multiprocessing as processes
 
 from dynaflow_dsl import pipeline
 from dynaflow_dsl.models import expert_parallel, tensor_parallel
+from dynaflow_dsl.runtime import LoadError
 from dynaflow_dsl.source import Source
 from dynaflow_dsl.trace import TraceSpec, trace
 from tests.end_to_end import parallel
@@ -64,6 +65,23 @@ def test_a_split_does_not_reach_through_an_exchange() -> None:
     ).replace("        order:", "        stagger half by 1:")
     spec = expert_parallel.qwen3_moe(ways=2, layers=2)
     assert "DFS601" in codes(spec, text)
+
+
+def test_a_role_that_nobody_plays(tmp_path: Path) -> None:
+    """Torch knows names of groups only; ours are roles, and there is a way to play."""
+    spec = tensor_parallel.llama(ways=2, layers=1, vocabulary=False)
+    made = build(spec, parallel.TWO_BATCH, tmp_path)
+    assert '"tp"' in made.compiled.text
+    module = made.mutated(made.compiled.text.replace('"tp"', '"nobody"'))
+    advice = "bind_group('nobody', group) before the module is loaded"
+    step = module.load(spec.model, compile=False)
+    with pytest.raises(RuntimeError) as at_step:
+        step(*spec.entries["decode"].arguments({"batch": 4}))
+    assert any(advice in note for note in at_step.value.__notes__)
+    with pytest.raises(LoadError, match="DFS805") as at_load:
+        module.load(spec.model, cache=tmp_path / "cache")
+    assert advice in str(at_load.value)
+    assert "Inductor" not in str(at_load.value)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from dynaflow_dsl.models import gpt2, llama, qwen3_moe
+from dynaflow_dsl.models import (
+    bert,
+    clip,
+    gpt2,
+    llama,
+    mamba,
+    qwen3_moe,
+    t5,
+    vit,
+    whisper,
+)
 from dynaflow_dsl.models.family import Family
 from dynaflow_dsl.trace import load_target, trace
 
@@ -57,3 +67,40 @@ def test_options_are_known_by_name_and_type() -> None:
 def test_families_are_shared_by_nothing_but_their_fields() -> None:
     assert isinstance(llama.LLAMA, Family)
     assert llama.LLAMA.fields is not gpt2.GPT2.fields
+
+
+TARGETS = {
+    "bert": (bert.encode, "large", 24),
+    "vit": (vit.classify, "large", 24),
+    "whisper": (whisper.encode, "large-v3", 32),
+    "mamba": (mamba.decode, "2.8b", 64),
+    "clip": (clip.both, "base", 12),
+    "t5": (t5.encode, "large", 24),
+}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_sizes_of_other_targets_go_before_published_ones_too(name: str) -> None:
+    target, size, layers = TARGETS[name]
+    whole, cut = target(size=size, meta=True), target(size=size, meta=True, layers=1)
+    assert (whole.facts["layers"], cut.facts["layers"]) == (layers, 1)
+    assert cut.facts["hidden"] == whole.facts["hidden"]
+    count = {len(list(spec.model.parameters())) for spec in (whole, cut)}
+    assert len(count) == 2
+    with pytest.raises(ValueError, match=f"no size 'vast' of .*tiny, .*{size}"):
+        target(size="vast")
+
+
+def test_one_size_of_both_towers() -> None:
+    config = clip.text(size="base", meta=True, layers=2).model.config
+    assert config.text_config.num_hidden_layers == 2
+    assert config.vision_config.num_hidden_layers == 2
+    assert config.text_config.eos_token_id == 49407
+
+
+def test_texts_fit_the_positions_of_bert() -> None:
+    assert bert.encode(layers=1, sequence=200).facts["sequence"] == 200
+    assert bert.encode(size="base", meta=True, sequence=512).facts["layers"] == 12
+    for options in ({"sequence": 0}, {"size": "base", "sequence": 513}):
+        with pytest.raises(ValueError, match=r"at most the model's positions"):
+            bert.encode(meta=True, layers=1, **options)  # type: ignore[arg-type]

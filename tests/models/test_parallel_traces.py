@@ -103,6 +103,9 @@ def test_a_rank_is_one_of_the_ways() -> None:
     with pytest.raises(ValueError, match="rank is 2 of 2 ways"):
         shard(model_of("llama"), 2, 2)
     shard(model_of("llama"), 2, 1)
+    for ways, rank in ((0, 0), (2, 2)):
+        with pytest.raises(ValueError, match=f"rank is {rank} of {ways} ways"):
+            llama(ways=ways, rank=rank)
 
 
 def test_a_published_shape_is_cut_without_memory() -> None:

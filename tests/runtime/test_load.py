@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.testing._internal.two_tensor import TwoTensor
 
 from dynaflow_dsl.runtime import Executor, LoadError, Part, loader
 from dynaflow_dsl.runtime.module_map import map_path, read_map
@@ -275,3 +276,17 @@ def test_two_models_in_one_process(halves: ModuleType) -> None:
     other = halves.load(second, compile=False)
     assert not torch.equal(before, other.sequential(*arguments))
     assert torch.equal(before, one.sequential(*arguments))
+
+
+def test_weights_that_wrap_others_are_other_weights(halves: ModuleType) -> None:
+    toy = make_toy()
+    path, weight = next(iter(toy.named_parameters()))
+    parent, _, name = path.rpartition(".")
+    wrapped = torch.nn.Parameter(
+        TwoTensor(weight.detach(), weight.detach()), requires_grad=False
+    )
+    setattr(toy.get_submodule(parent), name, wrapped)
+    error = refusal(halves, toy)
+    assert error.code == "DFS801"
+    assert f"`{path}` is float32" in error.message
+    assert "of TwoTensor instead of float32" in error.message

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.testing._internal.two_tensor import TwoTensor
 
 from dynaflow_dsl.diagnostics import DiagnosticError
 from dynaflow_dsl.trace import Entry, Persistent, TraceSpec, export_entry, trace
@@ -316,3 +317,25 @@ def test_torchs_tracebacks_do_not_show(
     assert "cannot be traced" in refusal(spec_of(module(forward), X)).message
     assert capfd.readouterr().err == ""
     assert [item for item in caplog.records if item.levelname == "ERROR"] == []
+
+
+class Weighted(torch.nn.Module):
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(weight, requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight
+
+
+class Named(torch.Tensor):
+    """A subclass that is one plain tensor."""
+
+
+def test_weights_that_wrap_others_are_to_be_unwrapped() -> None:
+    wrapped = TwoTensor(torch.rand(4, 4), torch.rand(4, 4))
+    diagnostic = refusal(spec_of(Weighted(wrapped).eval(), X))
+    assert "'weight' is a TwoTensor" in diagnostic.message
+    assert "unwrap_tensor_subclass" in diagnostic.helps[0]
+    plain = Weighted(torch.rand(4, 4).as_subclass(Named)).eval()
+    assert trace(spec_of(plain, X), "target", {}).value is not None
