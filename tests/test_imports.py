@@ -151,9 +151,11 @@ def test_the_file_itself_is_known_by_every_name(project: Path) -> None:
 
 def test_a_long_chain_of_files_is_read_without_recursion(project: Path) -> None:
     for number in range(1500):
-        text = f'from "p{number + 1}.dfs" import layer\nparts'
-        write(project / f"p{number}.dfs", GROUP.replace("parts", text, 1))
-    write(project / "p1500.dfs")
+        text = f'from "p{number + 1}.dfs" import layer{number + 1}\nparts'
+        name = f"layer{number or ''}:"
+        group = GROUP.replace("layer:", name).replace("parts", text, 1)
+        write(project / f"p{number}.dfs", group)
+    write(project / "p1500.dfs", GROUP.replace("layer:", "layer1500:"))
     assert use(Path("a.dfs"), "p0.dfs") == ()
 
 

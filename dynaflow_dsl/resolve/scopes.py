@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from dynaflow_dsl.diagnostics import Diagnostic
@@ -31,29 +31,73 @@ class FileScope:
     broken: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    """What a file declares and imports, before anything is looked up in it."""
+
+    imported: Imported
+    groups: Mapping[str, syntax.PartGroup]
+    schedules: Mapping[str, syntax.Schedule]
+    kernels: Mapping[str, syntax.Kernel]
+    unread: frozenset[str]
+
+
 @dataclass(slots=True)
 class Scopes:
     """The scope of each file that something is taken from, made when it is needed."""
 
     files: Files
     found: list[Diagnostic]
-    known: dict[Source, FileScope] = field(default_factory=dict)
     kernels: Kernels = field(init=False)
+    _known: dict[Source, FileScope] = field(default_factory=dict)
+    _declared: dict[Source, _Declared] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.kernels = Kernels(self._kernels_in, self.found)
 
     def of(self, source: Source) -> FileScope:
         """The scope of a file without errors in its text."""
-        if source not in self.known:
-            tree = self.files.trees[source]
-            assert tree is not None
-            self.known[source] = _scope(tree, self.files, self.found, self._kernels_in)
-        return self.known[source]
+        if source not in self._known:
+            self._known[source] = self._scope(source)
+        return self._known[source]
+
+    def _scope(self, source: Source) -> FileScope:
+        declared = self._names(source)
+        broken = set(declared.unread)
+        for name, group in declared.groups.items():
+            mistakes = list(check_group(group))
+            # The names of its file are enough: a scope would need that of the next
+            # file, and chains of files may be long.
+            known = self._kernels_in(group.span.source)
+            mistakes += _unknown_kernels(group, *known)
+            self.found += mistakes
+            if mistakes:
+                broken.add(name)
+        sound = {n: group for n, group in declared.groups.items() if n not in broken}
+        places = {name: each.name for name, each in declared.schedules.items()}
+        return FileScope(
+            self._tree(source),
+            declared.imported,
+            Groups(sound, frozenset(broken), places),
+            declared.schedules,
+            declared.kernels,
+            declared.unread,
+        )
+
+    def _names(self, source: Source) -> _Declared:
+        if source not in self._declared:
+            tree = self._tree(source)
+            self._declared[source] = _declared(tree, self.files, self.found)
+        return self._declared[source]
+
+    def _tree(self, source: Source) -> SyntaxTree:
+        tree = self.files.trees[source]
+        assert tree is not None
+        return tree
 
     def _kernels_in(self, source: Source) -> Known:
-        scope = self.of(source)
-        return scope.kernels, scope.broken
+        declared = self._names(source)
+        return declared.kernels, declared.unread
 
 
 def _unknown_kernels(
@@ -64,12 +108,7 @@ def _unknown_kernels(
             yield from check_known(part.via.name, known, broken)
 
 
-def _scope(
-    tree: SyntaxTree,
-    files: Files,
-    found: list[Diagnostic],
-    kernels_in: Callable[[Source], Known],
-) -> FileScope:
+def _declared(tree: SyntaxTree, files: Files, found: list[Diagnostic]) -> _Declared:
     names = Names(found)
     imported = imported_by(tree, files, names, found)
     groups = dict(imported.groups)
@@ -92,23 +131,4 @@ def _scope(
                     kernels.setdefault(declared.text, declaration)
             case syntax.Select(declared):
                 names.declare("select", declared)
-    broken = set(unread)
-    for name, group in groups.items():
-        mistakes = list(check_group(group))
-        known: Known = kernels, unread
-        if group.span.source != tree.source:
-            known = kernels_in(group.span.source)
-        mistakes += _unknown_kernels(group, *known)
-        found += mistakes
-        if mistakes:
-            broken.add(name)
-    sound = {name: group for name, group in groups.items() if name not in broken}
-    places = {name: each.name for name, each in schedules.items()}
-    return FileScope(
-        tree,
-        imported,
-        Groups(sound, frozenset(broken), places),
-        schedules,
-        kernels,
-        frozenset(unread),
-    )
+    return _Declared(imported, groups, schedules, kernels, frozenset(unread))
