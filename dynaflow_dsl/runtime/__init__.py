@@ -2,7 +2,7 @@
 
 from dynaflow_dsl.runtime.errors import InputError, LoadError, RuntimeFault
 from dynaflow_dsl.runtime.executor import Executor
-from dynaflow_dsl.runtime.groups import bind_group, stand_in_group
+from dynaflow_dsl.runtime.groups import bind_group, release_group, stand_in_group
 from dynaflow_dsl.runtime.kernels import Kernel, kernel
 from dynaflow_dsl.runtime.load import loader
 from dynaflow_dsl.runtime.model import (
@@ -37,5 +37,6 @@ __all__ = [
     "kernel",
     "loader",
     "make_streams",
+    "release_group",
     "stand_in_group",
 ]

@@ -7,6 +7,7 @@ plays it.
 
 from __future__ import annotations
 
+import atexit
 import re
 from typing import Any
 
@@ -27,13 +28,28 @@ def bind_group(role: str, group: torch.distributed.ProcessGroup) -> None:
 
     Every rank of the group does so before it loads a module; where nothing is compiled
     (`compile=False`), before its first step. Binding a role anew replaces
-    the group; captured CUDA graphs keep the one that they were captured with.
+    the group; captured CUDA graphs keep the one that they were captured with. The group
+    is kept until the role is released or the process ends.
     """
     core: Any = torch._C._distributed_c10d
-    if role in _PLAYERS:
-        core._unregister_process_group(role)
+    release_group(role)
     core._register_process_group(role, group)
     _PLAYERS[role] = group
+
+
+def release_group(role: str) -> None:
+    """Let nobody play `role` any more, if somebody did."""
+    if role in _PLAYERS:
+        core: Any = torch._C._distributed_c10d
+        core._unregister_process_group(role)
+        del _PLAYERS[role]
+
+
+@atexit.register
+def _release_all() -> None:
+    """Threads of a group abort the process if they are left when it ends (gloo)."""
+    for role in list(_PLAYERS):
+        release_group(role)
 
 
 def group_rank(role: str) -> int:
