@@ -15,7 +15,12 @@ from dynaflow_dsl.resolve.selectors import (
     resolve_path,
     resolve_selector,
 )
-from dynaflow_dsl.resolve.timeline import Timeline, check_complete
+from dynaflow_dsl.resolve.timeline import (
+    Timeline,
+    check_complete,
+    references,
+    unknown_part,
+)
 from dynaflow_dsl.source import Span
 from dynaflow_dsl.syntax import model as syntax
 
@@ -128,10 +133,16 @@ class SectionResolver:
         if not content.timelines or not self.known_pieces or not content.whole:
             return None
         located = {name: found for name, found in placed.items() if found is not None}
-        if len(located) < len(names):
-            return None
         written = content.timelines[0]
         elsewhere = self.parts - set(names)
+        if len(located) < len(names):
+            # Where a part runs is not known, but whether there is one is.
+            self.found += [
+                unknown_part(reference, names, elsewhere)
+                for reference in references(written)
+                if reference.name.text not in names
+            ]
+            return None
         timeline = Timeline(located, self.split, each is not None, elsewhere)
         windows = self._windows(written, timeline)
         if not timeline.found:

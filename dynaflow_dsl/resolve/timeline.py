@@ -158,10 +158,7 @@ class Timeline:
         """What a reference stands for; nothing after an error."""
         part = reference.name.text
         if part not in self.streams:
-            unknown = unknown_name("part", part, reference.name.span, self.streams)
-            if part in self.elsewhere:
-                unknown = _of_another_section(reference.name)
-            self.found.append(unknown)
+            self.found.append(unknown_part(reference, self.streams, self.elsewhere))
             return []
         if reference.previous and not self.repeats:
             self.found.append(_nothing_before(reference))
@@ -295,6 +292,28 @@ class Timeline:
         return Diagnostic(
             "DFS305", f"'{word}' is no piece", Label(span, "here"), helps=helps
         )
+
+
+def references(
+    timeline: syntax.Order | syntax.Stagger,
+) -> Iterator[syntax.Reference]:
+    """Everything that names a part in a timeline."""
+    for window in timeline.windows:
+        for run in window.runs:
+            for step in run.steps:
+                yield step.reference
+                if step.after is not None:
+                    yield step.after
+
+
+def unknown_part(
+    reference: syntax.Reference, parts: Iterable[str], elsewhere: Collection[str]
+) -> Diagnostic:
+    """For a name that is no part of the section."""
+    name = reference.name
+    if name.text in elsewhere:
+        return _of_another_section(name)
+    return unknown_name("part", name.text, name.span, parts)
 
 
 def _of_another_section(name: syntax.Name) -> Diagnostic:
