@@ -147,7 +147,7 @@ def _lent(step: Executor, case: Case) -> Call:
 
 
 def _copying(case: Case, step: Callable[..., Any]) -> Call:
-    """A captured step for inputs that lie elsewhere each time, and outputs that stay."""
+    """A captured step whose inputs lie elsewhere each time, and whose outputs stay."""
     own = [
         given if position in case.in_place else tree_map(lambda one: one.clone(), given)
         for position, given in enumerate(case.arguments)
