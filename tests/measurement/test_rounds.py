@@ -34,9 +34,10 @@ def test_every_contender_is_measured_in_every_round() -> None:
     assert {name: len(one.wall) for name, one in times.items()} == dict.fromkeys(
         "abc", 5
     )
-    # Three calls each find the number of repeats; the rounds then take turns.
-    rounds = ["".join(calls[n : n + 3]) for n in range(9, 24, 3)]
-    assert rounds == ["abc", "bca", "cab", "abc", "bca"]
+    # Three calls each find the number of repeats; the rounds then take turns, with one
+    # call on an idle device and one more.
+    rounds = ["".join(calls[n : n + 6]) for n in range(9, 39, 6)]
+    assert rounds == ["aabbcc", "bbccaa", "ccaabb", "aabbcc", "bbccaa"]
 
 
 def test_few_rounds_are_refused() -> None:
