@@ -27,8 +27,8 @@ class Times:
     """Seconds per call in each round.
 
     `wall` is from the call to the end of its work on an idle device, `host` until that
-    call returned: on a device with streams the work goes on after it. `steady` is the mean
-    of calls that follow each other without waiting for the device.
+    call returned: on a device with streams the work goes on after it. `steady` is the
+    mean of calls that follow each other without waiting for the device.
     """
 
     wall: list[float] = field(default_factory=list)
