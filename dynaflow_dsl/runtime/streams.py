@@ -93,6 +93,19 @@ MakeStreams: TypeAlias = Callable[
 ]
 
 
+def one_stream(
+    device: torch.device,
+    names: Sequence[str],
+    options: Mapping[str, StreamOptions] | None = None,
+) -> Streams:
+    """Everything on the stream that the step is called on, in order of the text.
+
+    For comparisons: what such a step gives, every other order has to give.
+    """
+    del device, options
+    return CpuStreams(CallingThread("main"), *map(CallingThread, names))
+
+
 def make_streams(
     device: torch.device,
     names: Sequence[str],
