@@ -111,7 +111,7 @@ def verify(
         with torch.random.fork_rng():
             torch.manual_seed(seed + batch)
             arguments = make_arguments(batch)
-        names = _names(text, arguments)
+        names = input_names(text, arguments)
         pieces = pieces_of(batch)
         if any(piece.start >= piece.stop for piece in pieces):
             pieces = ()  # a step with an empty piece runs unsplit
@@ -290,7 +290,8 @@ def _split_input(executor: Executor) -> tuple[int, int] | None:
     return None
 
 
-def _names(executor: Executor, arguments: Sequence[Any]) -> list[str]:
+def input_names(executor: Executor, arguments: Sequence[Any]) -> list[str]:
+    """The names of the tensors among the arguments of a step."""
     found: list[str] = []
     for name, argument in zip(executor.inputs, arguments, strict=True):
         leaves = tree_leaves(argument)
