@@ -62,6 +62,8 @@ def stress(
     from dynaflow_dsl.verification.stressed import stress_module
 
     spec, graph, schedule = made.loaded.spec, binding.graph, binding.schedule
+    device = request.device_for(spec)
+    check_cuda(device)
     fine = True
     for sizes in _sizes(binding, request.batches):
         report: Any = None
@@ -76,7 +78,7 @@ def stress(
                 entry=graph.entry,
                 schedule=schedule.name,
                 compiled=request.compiled,
-                device=request.device_for(spec),
+                device=device,
             )
         fine &= report is not None and tell(reporter, report)
     return fine
@@ -102,6 +104,7 @@ def overlap(
     if torch.device(device).type == "cpu":
         raise DiagnosticError([no_overlap_on_cpu()])
 
+    check_cuda(device)
     load = loads(module, binding, spec.model, device, compiled=request.compiled)
     fine = True
     assert request.overlap is not None
@@ -151,6 +154,28 @@ def how_it_ran(profile: Any) -> str:
     if profile.refused:
         return f"issued anew, since it cannot be captured ({profile.refused})"
     return "replayed" if profile.replayed else "issued anew"
+
+
+def check_cuda(device: str) -> None:
+    """Refuse a CUDA device that is not there, saying what works without one.
+
+    Raises DiagnosticError (DFS801).
+    """
+    import torch
+
+    if device.partition(":")[0] == "cuda" and not torch.cuda.is_available():
+        raise DiagnosticError(
+            [
+                Diagnostic(
+                    "DFS801",
+                    "`cuda` was asked for, and PyTorch finds no CUDA device here",
+                    helps=(
+                        "`verify --stress` and `profile` also run on the CPU: trace "
+                        "the model for `cpu`; `verify --overlap` needs a CUDA device",
+                    ),
+                )
+            ]
+        )
 
 
 def no_overlap_on_cpu() -> Diagnostic:

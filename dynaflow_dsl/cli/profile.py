@@ -13,7 +13,7 @@ import click
 from dynaflow_dsl.cli.files import relative, schedule_file, write_text
 from dynaflow_dsl.cli.foreign import faults_shown, import_module_file
 from dynaflow_dsl.cli.making import Wanted, make_to_run
-from dynaflow_dsl.cli.on_device import how_it_ran, loads
+from dynaflow_dsl.cli.on_device import check_cuda, how_it_ran, loads
 from dynaflow_dsl.cli.options import (
     Given,
     fact_option,
@@ -99,6 +99,7 @@ def command(
     profiles: dict[str, Any] = {}
     spec = made.loaded.spec
     on = device if device is not None else str(spec.device)
+    check_cuda(on)
     with tempfile.TemporaryDirectory() as temporary, faults_shown(reporter):
         module = import_module_file(made.write(Path(temporary)).module)
         for binding in made.module.bindings:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
-from torch.profiler import ProfilerActivity, profile, record_function
+from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 from dynaflow_dsl.measurement.timeline import (
     Timeline,
@@ -86,11 +86,12 @@ def profile_step(
     for _ in range(2):
         run()
     torch.cuda.synchronize(device)
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
-        for _ in range(runs):
-            run()
-            torch.cuda.synchronize(device)
-    timeline = device_timeline(_events(profiler), watch.steps)
+
+    def finished() -> None:
+        run()
+        torch.cuda.synchronize(device)
+
+    timeline = device_timeline(_recorded(finished, runs, cuda=True), watch.steps)
     if replay and not refused:
         del kept
     described = f"{device} ({torch.cuda.get_device_name(device)})"
@@ -111,14 +112,27 @@ def _on_host(
         opened.pop().__exit__(None, None, None)
 
     watch.begin, watch.end = begin, end
-    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+    events = _recorded(lambda: watch.run(executor, arguments), runs, cuda=False)
+    return host_timeline(events, watch.steps, RANGE)
+
+
+def _recorded(
+    run: Callable[[], object], runs: int, *, cuda: bool
+) -> list[dict[str, Any]]:
+    """A profiler's events of some runs, after one that is not recorded.
+
+    They are those of its trace file: the only form that tells the grids of kernels.
+    """
+    activities = [ProfilerActivity.CPU]
+    if cuda:
+        activities.append(ProfilerActivity.CUDA)
+    with profile(
+        activities=activities, schedule=schedule(wait=0, warmup=1, active=1, repeat=1)
+    ) as profiler:
+        run()
+        profiler.step()
         for _ in range(runs):
-            watch.run(executor, arguments)
-    return host_timeline(_events(profiler), watch.steps, RANGE)
-
-
-def _events(profiler: Any) -> list[dict[str, Any]]:
-    """The profiler's events as its trace file has them: the only form with grids."""
+            run()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))

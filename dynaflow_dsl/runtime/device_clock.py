@@ -1,9 +1,9 @@
 """A clock that a CUDA device reads itself, between the steps that run on its streams.
 
-One small kernel before and after each step waits for as long as a tensor says, then
-writes the device's time. Both are read from memory when the kernel runs, so that one
-captured graph replays with other delays each time; a delay by `torch.cuda._sleep` would
-be the graph's for good, and counts cycles of a clock that changes.
+One small kernel before and after each step waits until a time that a tensor says, then
+writes the device's time. The tensor is read when the kernel runs, so that one captured
+graph replays with other delays each time; a delay by `torch.cuda._sleep` would be the
+graph's for good, and counts cycles of a clock that changes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MARK = "dfsc_mark"
 
 
 class DeviceClock:
-    """Times and delays, in nanoseconds, of up to `steps` steps of a device.
+    """Times and delays, in nanoseconds, of `steps` steps of a device.
 
     `begin` and `end` put a mark on the current stream. With `numbered`, the grid of a
     mark is one more than its slot, by which a trace tells them apart: 2k is the slot of
@@ -35,18 +35,18 @@ class DeviceClock:
         self._numbered = numbered
         self._gate = 2 * steps
         self._stamps = torch.zeros(2 * steps + 1, dtype=torch.int64, device=device)
-        self._delays = torch.zeros_like(self._stamps)
+        self._releases = torch.zeros_like(self._stamps)
 
-    def set_delays(self, delays: Mapping[int, float], gate: float = 0.0) -> None:
-        """How long each step is held back from now on, 0 for those left out."""
-        lengths = torch.zeros(self._delays.shape, dtype=torch.int64)
-        for step, length in delays.items():
+    def set_releases(self, releases: Mapping[int, float]) -> None:
+        """When steps may begin from now on, counted from the gate of their run."""
+        lengths = torch.zeros(self._releases.shape, dtype=torch.int64)
+        for step, length in releases.items():
             lengths[2 * step] = int(length)
-        lengths[self._gate] = int(gate)
-        self._delays.copy_(lengths)
+        self._releases.copy_(lengths)
 
-    def hold(self) -> None:
-        """Hold the current stream back as long as the gate says."""
+    def start(self, wait: float = 0.0) -> None:
+        """Begin a run on the current stream, after so many nanoseconds."""
+        self._releases[self._gate] = int(wait)
         self._put(self._gate)
 
     def begin(self, step: int) -> None:
@@ -64,7 +64,7 @@ class DeviceClock:
 
     def _put(self, slot: int) -> None:
         grid = (slot + 1 if self._numbered else 1,)
-        self._mark[grid](self._stamps, self._delays, slot, num_warps=1)
+        self._mark[grid](self._stamps, self._releases, slot, self._gate, num_warps=1)
 
 
 @cache

@@ -23,6 +23,9 @@ NANO = 1e9
 class _OnDevice:
     """An executor whose steps are timed by the device, and what its runs start from."""
 
+    # A mark takes a few microseconds to start, and so does a wait for an event.
+    slack = 20e3
+
     def __init__(
         self,
         load: Callable[[MakeStreams], Executor],
@@ -79,11 +82,11 @@ class Eager(_OnDevice):
         super().__init__(load, arguments, state)
         self._host = self._issue(copied(arguments))
 
-    def run(self, delays: Mapping[int, float]) -> Timed:
-        """One step with some steps held back, in nanoseconds."""
+    def run(self, releases: Mapping[int, float]) -> Timed:
+        """One step with some steps held back."""
         given = copied(self._arguments)
-        self._clock.set_delays(delays, gate=2 * self._host * NANO)
-        self._clock.hold()
+        self._clock.set_releases(releases)
+        self._clock.start(2 * self._host * NANO)
         return self._timed(self._watch.run(self._executor, given), given)
 
 
@@ -104,15 +107,16 @@ class Replayed(_OnDevice):
         with torch.cuda.graph(self._graph):
             self._outputs = self._watch.run(self._executor, self._given)
 
-    def run(self, delays: Mapping[int, float]) -> Timed:
-        """One replay with some steps held back, in nanoseconds."""
+    def run(self, releases: Mapping[int, float]) -> Timed:
+        """One replay with some steps held back."""
         pairs = zip(
             tree_leaves(self._given), tree_leaves(tuple(self._arguments)), strict=True
         )
         for own, other in pairs:
             if isinstance(own, torch.Tensor):
                 own.copy_(other)
-        self._clock.set_delays(delays)
+        self._clock.set_releases(releases)
+        self._clock.start()
         self._graph.replay()
         timed = self._timed(self._outputs, self._given)
         return Timed(timed.times, [one.clone() for one in timed.tensors])

@@ -62,12 +62,11 @@ class _Queues:
     """What streams have to do yet. Time counts operations and marks."""
 
     draw: random.Random
-    delays: Mapping[int, float] = field(default_factory=dict)
+    releases: Mapping[int, float] = field(default_factory=dict)
     waiting: dict[str, deque[_Item]] = field(default_factory=dict)
     times: dict[int, tuple[float, float]] = field(default_factory=dict)
     current: str = MAIN
     now: float = 0.0
-    _release: dict[int, float] = field(default_factory=dict)
 
     def put(self, item: _Item) -> None:
         """Give the current stream more to do."""
@@ -87,7 +86,11 @@ class _Queues:
                 self._do(self.waiting[self.draw.choice(sorted(ready))].popleft())
             else:
                 # Only steps that are held back could go on.
-                self.now = min(self._release.values())
+                self.now = min(
+                    self.releases[queue[0].step]
+                    for queue in self.waiting.values()
+                    if queue and isinstance(queue[0], _Begin)
+                )
 
     def _ready(self, queue: deque[_Item]) -> bool:
         if not queue:
@@ -95,9 +98,8 @@ class _Queues:
         match queue[0]:
             case _Wait(event):
                 return event.reached
-            case _Begin(step) if step in self.delays:
-                until = self._release.setdefault(step, self.now + self.delays[step])
-                return self.now >= until
+            case _Begin(step):
+                return self.now >= self.releases.get(step, 0.0)
         return True
 
     def _do(self, item: _Item) -> None:
@@ -107,7 +109,6 @@ class _Queues:
             case _Wait():
                 pass
             case _Begin(step):
-                self._release.pop(step, None)
                 self.times[step] = (self.now, self.now)
                 self.now += 1
             case _End(step):
@@ -189,6 +190,7 @@ class Interleaved:
     """
 
     name = "interleaved"
+    slack = 0.0
 
     def __init__(
         self,
@@ -208,9 +210,9 @@ class Interleaved:
         self.steps: tuple[Step, ...] = self._watch.steps
         self.unordered = self._watch.unordered()
 
-    def run(self, delays: Mapping[int, float]) -> Timed:
+    def run(self, releases: Mapping[int, float]) -> Timed:
         """One step in random order, with some steps held back."""
-        self.queues = _Queues(self._draw, delays)
+        self.queues = _Queues(self._draw, releases)
         arena = Arena()
         given = copied(self._arguments)
         try:

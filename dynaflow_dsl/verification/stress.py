@@ -1,9 +1,9 @@
 """Repeats a step with delays before some of its steps, and compares what it gives.
 
 A plan leaves steps on different streams unordered, and which of the two runs first
-depends on the device. Here both orders are brought about: a step is held back until
-those that it is unordered with have run. Which ones are held back is drawn at random,
-those first whose orders are still missing; times of the steps say what was seen.
+depends on the device. Here both orders are brought about: for each run an order of all
+steps is drawn that the waits allow, and steps are held back so that they run in it. The
+times of the steps say which orders were really seen.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import torch
 from dynaflow_dsl.runtime.watch import Step
 from dynaflow_dsl.verification.stress_report import StepPair, StressFailure, StressRun
 
-# How much longer than the others need a step is held back, at least.
+# How much longer than they took steps are given to run before others.
 MARGIN = 2.0
 # Runs that look for the pair behind one difference, at most.
 SEARCHES = 48
-# Differences that are looked into; there may be one in every run.
+# Differences after which no more runs follow: there may be one in every run.
 FAILURES = 3
 
 
@@ -42,6 +42,8 @@ class Way(Protocol):
     """A way to run one step with its steps held back, always from the same inputs."""
 
     name: str
+    # What a step takes beside its own work, in the unit of the times.
+    slack: float
 
     @property
     def steps(self) -> Sequence[Step]:
@@ -51,8 +53,8 @@ class Way(Protocol):
     def unordered(self) -> Sequence[tuple[int, int]]:
         """Pairs of steps, by number, which nothing orders."""
 
-    def run(self, delays: Mapping[int, float]) -> Timed:
-        """Run with these steps held back, by number, in the unit of the times."""
+    def run(self, releases: Mapping[int, float]) -> Timed:
+        """Run with steps, by number, held back until so long after the start."""
 
 
 # What a result is wrong in, in words; None where it is what it has to be.
@@ -74,14 +76,6 @@ class Orders:
             elif times[other][1] <= times[one][0]:
                 self.seen.add((other, one))
 
-    def missing(self, step: int) -> int:
-        """Pairs in which the step was not yet seen behind the other."""
-        return sum(
-            (a if b == step else b, step) not in self.seen
-            for a, b in self.pairs
-            if step in (a, b)
-        )
-
     @property
     def both(self) -> list[tuple[int, int]]:
         """The pairs that were seen in both orders."""
@@ -99,27 +93,29 @@ def stress(way: Way, trials: int, judge: Judge, seed: int = 0) -> StressRun:
     first = way.run({})
     near = _neighbours(way.unordered)
     orders = Orders(way.unordered, set())
-    lengths = [max(end - begin, 0.0) for begin, end in first.times]
+    slots = [MARGIN * max(end - begin, 0.0) + way.slack for begin, end in first.times]
     failures: list[StressFailure] = []
+    trial = 0
     for trial in range(trials + 1):
-        delays: Mapping[int, float] = {}
+        timed = first
         if trial:
-            delays = _delays(draw, near, orders, lengths)
-        timed = first if not trial else way.run(delays)
-        if len(timed.times) == len(lengths):
+            order = _random_order(draw, len(slots), near, orders)
+            # Every other time, steps begin before the one before them has ended.
+            factor = 1.0 if trial % 2 else draw.uniform(0.2, 0.8)
+            timed = way.run(_releases(order, slots, factor))
+        if timed.times:
             orders.see(timed.times)
-        found = _judged(timed, judge)
-        if found is not None:
-            if len(failures) < FAILURES:
-                pair = _pair(way, near, lengths, delays, judge)
-                failures.append(StressFailure(trial, found, pair))
-            else:
+        wrong = _judged(timed, judge)
+        if wrong is not None:
+            pair = _pair(way, near, slots, timed, judge)
+            failures.append(StressFailure(trial, wrong, pair))
+            if len(failures) == FAILURES:
                 break
     both = set(orders.both)
     return StressRun(
         way=way.name,
         trials=trial,
-        steps=len(lengths),
+        steps=len(slots),
         pairs=len(orders.pairs),
         both=len(both),
         missed=tuple(
@@ -138,51 +134,44 @@ def _neighbours(pairs: Iterable[tuple[int, int]]) -> dict[int, set[int]]:
     return near
 
 
-def _delays(
-    draw: random.Random,
-    near: Mapping[int, set[int]],
-    orders: Orders,
-    lengths: Sequence[float],
-) -> dict[int, float]:
-    """Steps to hold back, of which no two are unordered, and for how long.
+def _random_order(
+    draw: random.Random, count: int, near: Mapping[int, set[int]], orders: Orders
+) -> list[int]:
+    """An order of all steps that waits allow, with many orders of pairs still unseen.
 
-    Each is held until the others that it is unordered with have had time to run, so
-    that one run shows it behind all of them. Some other steps get a short delay, which
-    changes how the steps interleave.
+    Of two steps that nothing orders either may come first; all others stay in order of
+    issue.
     """
-    missing = {step: orders.missing(step) for step in near}
-    ranks = {step: draw.random() * (1 + count) for step, count in missing.items()}
-    held: list[int] = []
-    blocked: set[int] = set()
-    for step in sorted(near, key=lambda one: -ranks[one]):
-        if step in blocked or (not missing[step] and draw.random() < 0.5):
-            continue
-        held.append(step)
-        blocked |= near[step]
-    delays = {
-        step: draw.random() * length / 2
-        for step, length in enumerate(lengths)
-        if draw.random() < 0.25
-    }
-    return delays | _holds(sorted(held), near, lengths, 1 + draw.random())
+    order: list[int] = []
+    left = set(range(count))
+    while left:
+        free = []
+        for step in sorted(left):
+            if all(one in near.get(step, ()) for one in left if one < step):
+                free.append(step)
+        gains = {
+            step: sum(
+                ((step, other) not in orders.seen) - ((other, step) not in orders.seen)
+                for other in near.get(step, ())
+                if other in left
+            )
+            for step in free
+        }
+        chosen = max(free, key=lambda step: gains[step] + draw.random())
+        order.append(chosen)
+        left.remove(chosen)
+    return order
 
 
-def _holds(
-    held: Iterable[int],
-    near: Mapping[int, set[int]],
-    lengths: Sequence[float],
-    factor: float = 1.0,
+def _releases(
+    order: Sequence[int], slots: Sequence[float], factor: float = 1.0
 ) -> dict[int, float]:
-    """How long steps have to wait for all that they are unordered with."""
-    passed: set[int] = set()
-    delays = {}
-    for step in held:
-        # The others have run while an earlier step was held.
-        waiting = near[step] - passed
-        passed |= waiting
-        if waiting:
-            delays[step] = factor * MARGIN * sum(lengths[one] for one in waiting)
-    return delays
+    """When each step may begin, so that steps run one after the other in this order."""
+    found, now = {}, 0.0
+    for step in order:
+        found[step] = now
+        now += factor * slots[step]
+    return found
 
 
 def _judged(timed: Timed, judge: Judge) -> str | None:
@@ -195,46 +184,40 @@ def _judged(timed: Timed, judge: Judge) -> str | None:
 def _pair(
     way: Way,
     near: Mapping[int, set[int]],
-    lengths: Sequence[float],
-    delays: Mapping[int, float],
+    slots: Sequence[float],
+    failed: Timed,
     judge: Judge,
 ) -> StepPair | None:
     """The two steps whose order made the difference.
 
-    One step is found that makes it alone by being held back. Steps of other streams are
-    then held back even longer, one at a time: where that mends the result, the other
-    one is that step or comes after it, so it is the last that mends. None where delays
-    do not bring the difference back.
+    In order of issue, one step after the other, the result is right. Pairs that ran
+    otherwise in the failed run are turned around in that order, one at a time and those
+    first that lie close together; the one that makes a difference by itself is it. None
+    where no single pair does.
     """
-    left = SEARCHES
-
-    def fine(some: Mapping[int, float]) -> bool:
-        nonlocal left
-        left -= 1
-        return _judged(way.run(some), judge) is None
-
-    # A step that nobody held back may be late by itself.
-    held = [step for step in sorted(delays) if step in near] or sorted(near)
-    for step in held:
-        own = _holds([step], near, lengths)
-        if left <= 0 or fine(own):
-            continue
-        longer = 3 * own[step]
-        chains: dict[str, list[int]] = {}
-        for other in sorted(near[step]):
-            chains.setdefault(way.steps[other].stream, []).append(other)
-        for chain in chains.values():
-            if not fine({**own, chain[0]: longer}):
-                continue
-            mends, breaks = 0, len(chain)
-            while breaks - mends > 1 and left > 0:
-                middle = (mends + breaks) // 2
-                if fine({**own, chain[middle]: longer}):
-                    mends = middle
-                else:
-                    breaks = middle
-            return _named(way.steps, (step, chain[mends]))
+    turned = [
+        (one, other)
+        for one, other in way.unordered
+        if not failed.times or failed.times[one][1] > failed.times[other][0]
+    ]
+    turned.sort(key=lambda pair: (pair[1] - pair[0], pair[0]))
+    for one, other in turned[:SEARCHES]:
+        order = _turned_around(len(slots), near, one, other)
+        if _judged(way.run(_releases(order, slots)), judge) is not None:
+            return _named(way.steps, (one, other))
     return None
+
+
+def _turned_around(
+    count: int, near: Mapping[int, set[int]], one: int, other: int
+) -> list[int]:
+    """The order of issue, but with `one`, and what has to follow it, after `other`."""
+    late = [one]
+    for step in range(one + 1, other):
+        if any(before not in near.get(step, ()) for before in late):
+            late.append(step)
+    early = [step for step in range(other + 1) if step not in set(late)]
+    return [*early, *late, *range(other + 1, count)]
 
 
 def _named(steps: Sequence[Step], pair: tuple[int, int]) -> StepPair:
