@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -123,6 +124,8 @@ def _recorded(
 
     They are those of its trace file: the only form that tells the grids of kernels.
     """
+    # Else the library below the profiler writes to stderr that it starts and stops.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     activities = [ProfilerActivity.CPU]
     if cuda:
         activities.append(ProfilerActivity.CUDA)

@@ -81,7 +81,7 @@ class StressRun:
         )
         for failure in self.failures:
             yield f"  {failure}"
-        if self.share < ENOUGH:
+        if self.share < ENOUGH and not self.failures:
             yield f"  fewer than {ENOUGH:.0%}: ask for more runs; among those missing:"
             for pair in self.missed[:3]:
                 yield f"    {pair}"
