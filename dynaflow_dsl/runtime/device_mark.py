@@ -6,7 +6,7 @@ import triton.language as tl
 from triton.language.extra.cuda import globaltimer
 
 
-@triton.jit(do_not_specialize=["slot", "gate"])  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["slot", "gate"])
 def dfsc_mark(stamps, releases, slot, gate):  # type: ignore[no-untyped-def]
     """Wait until `releases[slot]` nanoseconds after `stamps[gate]`, write the time.
 

@@ -84,4 +84,4 @@ class Arena:
 
 def _placed(storage: torch.UntypedStorage, offset: int, layout: Layout) -> torch.Tensor:
     empty = torch.empty(0, dtype=layout.dtype)
-    return empty.set_(storage, offset, layout.sizes, layout.strides)  # type: ignore[call-overload, no-any-return]
+    return empty.set_(storage, offset, layout.sizes, layout.strides)

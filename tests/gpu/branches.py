@@ -7,7 +7,7 @@ from torch import nn
 
 from dynaflow_dsl.trace import Entry, TraceSpec
 
-WIDTH = 1 << 16
+WIDTH = 1 << 19
 
 SCHEDULE = """dfs 1
 
