@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias
 
@@ -13,10 +13,14 @@ from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.graphs import GraphBackend
 from dynaflow_dsl.runtime.inputs import Bounds, InputCheck, InputSpecs
 from dynaflow_dsl.runtime.kernels import ComparedOnce
-from dynaflow_dsl.runtime.model import Capture, Part, Split, StreamOptions
+from dynaflow_dsl.runtime.model import Capture, Fetch, Part, Split, StreamOptions
 from dynaflow_dsl.runtime.recording import Parts
 from dynaflow_dsl.runtime.replay import Replays
-from dynaflow_dsl.runtime.report import StepReport
+from dynaflow_dsl.runtime.report import (
+    NOTHING_FETCHED,
+    FetchedMemory,
+    StepReport,
+)
 from dynaflow_dsl.runtime.streams import Streams
 
 # A part with its weights: called with the iteration's inputs.
@@ -29,7 +33,7 @@ class Setup:
 
     `calls` holds one callable per iteration of each part. `explain` adds to an
     exception where in the schedule it was raised. `graphs` records steps; None where
-    nothing is captured.
+    nothing is captured. `fetched` is what parts that bring weights hold.
     """
 
     calls: Mapping[str, Sequence[Call]]
@@ -38,6 +42,7 @@ class Setup:
     explain: Callable[[BaseException], None]
     always_sequential: bool = False
     graphs: GraphBackend | None = None
+    fetched: FetchedMemory = NOTHING_FETCHED
 
 
 class Executor:
@@ -76,8 +81,14 @@ class Executor:
         """Which function each part runs, and with which weights."""
         raise NotImplementedError
 
+    @staticmethod
+    def fetches() -> dict[str, Fetch]:
+        """Which weights parts bring from host memory; most executors have none."""
+        return {}
+
     def __init__(self, setup: Setup) -> None:
         self.streams = setup.streams
+        self._fetched = setup.fetched
         self.device = setup.device
         self._explain = setup.explain
         self._always_sequential = setup.always_sequential
@@ -148,6 +159,8 @@ class Executor:
         run = self.step
         if sequential or self._always_sequential or not self.fills(sizes):
             run = self.sequential
+        if self._fetched.buffers:
+            self.streams.take_turn()
         try:
             with torch.no_grad():
                 if replays is not None:
@@ -158,9 +171,11 @@ class Executor:
             raise
 
     def report(self) -> StepReport:
-        """What has been captured so far: sizes, graphs and memory."""
+        """What has been captured so far, and the memory of weights that are fetched."""
         name = f"{self.schedule}, entry {self.entry}"
-        return StepReport(name) if self.replays is None else self.replays.report(name)
+        if self.replays is None:
+            return StepReport(name, fetched=self._fetched)
+        return replace(self.replays.report(name), fetched=self._fetched)
 
     def release(self) -> None:
         """Drop all captured graphs; the next step of each size is captured anew."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import SimpleNamespace
 
 import torch
@@ -35,8 +35,12 @@ def check_model(
     device: torch.device,
     *,
     fingerprint: bool,
+    anywhere: Collection[str] = (),
 ) -> None:
-    """Raise LoadError (DFS801) at the first difference to the model of the module."""
+    """Raise LoadError (DFS801) at the first difference to the model of the module.
+
+    The tensors in `anywhere` may lie in host memory as well as on the device.
+    """
     module = module_map.module
     for path, submodule in model.named_modules():
         if submodule.training:
@@ -65,6 +69,8 @@ def check_model(
             raise _misfit(
                 module_map, model, f"`{path}` is {given} instead of {expected}"
             )
+        if tensor.device.type == "cpu" and path in anywhere:
+            continue
         if tensor.device != device:
             raise LoadError(
                 "DFS801",
