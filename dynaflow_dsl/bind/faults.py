@@ -15,6 +15,7 @@ from dynaflow_dsl.resolve.model import (
     Part,
     PathSelector,
     Section,
+    Selector,
     Split,
 )
 from dynaflow_dsl.source import Span
@@ -313,12 +314,12 @@ def _relative(module: str, paths: tuple[str, ...]) -> str:
     return f"root.{module}"
 
 
-def no_weights(part: Part) -> Diagnostic:
-    """A `weights in` whose modules have no parameters."""
+def no_weights(selector: Selector) -> Diagnostic:
+    """A selector of weights whose modules have no parameters."""
     return Diagnostic(
         "DFS201",
-        f"{part.selector.span.phrase} names no weights of the traced model",
-        Label(part.selector.span, "no operation reads a parameter of these modules"),
+        f"{selector.span.phrase} names no weights of the traced model",
+        Label(selector.span, "no operation reads a parameter of these modules"),
         helps=("name modules with parameters, for example 'weights in .'",),
     )
 

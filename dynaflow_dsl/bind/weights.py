@@ -30,6 +30,7 @@ from dynaflow_dsl.bind.model import (
 )
 from dynaflow_dsl.bind.ownership import Paths
 from dynaflow_dsl.bind.selectors import Modules, Scope, modules_of
+from dynaflow_dsl.bind.unmatched import empty_path
 from dynaflow_dsl.diagnostics import Diagnostic
 from dynaflow_dsl.graph.model import Graph
 from dynaflow_dsl.resolve.model import (
@@ -77,7 +78,8 @@ def bind_fetches(
             if not part.fetches:
                 continue
             listed = [_weights(part.selector, scope, names) for scope in scopes]
-            faults = list(_lacking(part, mine, listed))
+            faults = list(_without_weights(part.selector, scopes, names))
+            faults = faults or list(_lacking(part, mine, listed))
             for iteration, chosen in enumerate(listed):
                 for name in chosen:
                     here = Bringer(number, part.name, iteration)
@@ -118,13 +120,29 @@ def _named(selector: Selector, scope: Scope, names: Sequence[str]) -> frozenset[
     raise AssertionError(selector)
 
 
+def _without_weights(
+    selector: Selector, scopes: Sequence[Scope], names: Sequence[str]
+) -> Iterator[Diagnostic]:
+    """Paths that name nothing in any iteration; a side of an `or` may."""
+    match selector:
+        case WeightsSelector(operand):
+            yield from _without_weights(operand, scopes, names)
+        case UnionSelector(left, right) | DifferenceSelector(left, right):
+            for side in (left, right):
+                yield from _without_weights(side, scopes, names)
+        case PathSelector():
+            if not any(_named(selector, scope, names) for scope in scopes):
+                exists = any(modules_of(selector, scope) for scope in scopes)
+                yield no_weights(selector) if exists else empty_path(selector, scopes)
+
+
 def _lacking(
     part: Part, paths: Sequence[str], listed: Sequence[tuple[str, ...]]
 ) -> Iterator[Diagnostic]:
     """Every iteration has weights to bring."""
     lacking = [path for path, chosen in zip(paths, listed, strict=True) if not chosen]
     if len(lacking) == len(paths):
-        yield no_weights(part)
+        yield no_weights(part.selector)
     elif lacking:
         yield no_weights_in_iteration(part, lacking[0])
 
