@@ -13,7 +13,6 @@ from typing import TypeAlias
 
 import torch
 
-from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.model import Fetch
 
 # Where weights may begin, in bytes: what the widest loads and the matrix units ask for.
@@ -189,19 +188,10 @@ def place(
 
     Those that are fetched go to the blocks of `host`, layer by layer, so that no more
     than one layer lies twice in memory; the others in `used` go to the device. What the
-    model holds stays the same numbers under the same names. Raises LoadError (DFS801)
-    for tensors without memory.
+    model holds stays the same numbers under the same names.
     """
     parameters = dict(model.named_parameters(remove_duplicate=False))
     buffers = dict(model.named_buffers(remove_duplicate=False))
-    for path in used:
-        tensor = parameters.get(path, buffers.get(path))
-        if tensor is not None and tensor.device.type == "meta":
-            raise LoadError(
-                "DFS801",
-                f"the model's `{path}` is on `meta`, which has no memory: give it its "
-                "weights first.",
-            )
     with torch.no_grad():
         for fetch in fetches:
             for position in range(len(fetch.layers)):

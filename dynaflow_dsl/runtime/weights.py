@@ -71,6 +71,12 @@ def check_model(
             )
         if tensor.device.type == "cpu" and path in anywhere:
             continue
+        if tensor.device.type == "meta":
+            raise LoadError(
+                "DFS801",
+                f"the model's `{path}` is on `meta`, where it has no memory: load the "
+                f"model's weights before {module}.",
+            )
         if tensor.device != device:
             raise LoadError(
                 "DFS801",
