@@ -4,9 +4,9 @@
 
 Layers of Llama 3 8B (any other shape by options) run prefill in three ways: `ahead`
 fetches a layer's weights while the layer before computes, `in turn` right before they
-are read, and `resident` has all of them on the device. Each is captured in one CUDA graph
-where the device captures. `copies` makes all copies of one step and nothing else. All run
-in one process on the same inputs, in alternating rounds.
+are read, and `resident` has all of them on the device. Each is captured in one CUDA
+graph where the device captures. `copies` makes all copies of one step and nothing else.
+All run in one process on the same inputs, in alternating rounds.
 
 What `ahead` can gain over `in turn` is bounded: its step takes at least as long as what
 it computes, and as the copies.
@@ -141,7 +141,12 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     bound = least["in turn"] / max(least["resident"], least["copies"])
     return {
         "layers": options.layers,
-        "shape": [options.hidden, options.heads, options.kv_heads, options.intermediate],
+        "shape": [
+            options.hidden,
+            options.heads,
+            options.kv_heads,
+            options.intermediate,
+        ],
         "dtype": options.dtype,
         "batch": options.batch,
         "sequence": options.sequence,

@@ -34,7 +34,12 @@ from dynaflow_dsl.bind.selectors import Modules, Scope, index_modules
 from dynaflow_dsl.bind.shared import release_shared
 from dynaflow_dsl.bind.unmatched import partly_matched
 from dynaflow_dsl.bind.variables import number_variables
-from dynaflow_dsl.bind.weights import bind_fetches, unshared, with_fetches, without_fetches
+from dynaflow_dsl.bind.weights import (
+    bind_fetches,
+    unshared,
+    with_fetches,
+    without_fetches,
+)
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Result
 from dynaflow_dsl.graph.model import Graph
 from dynaflow_dsl.resolve.model import Schedule, Section

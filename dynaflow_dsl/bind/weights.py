@@ -21,7 +21,6 @@ from dynaflow_dsl.bind.faults import (
 from dynaflow_dsl.bind.model import (
     AFTER,
     BEFORE,
-    GAP,
     Binding,
     Body,
     BoundPart,
@@ -59,7 +58,9 @@ Brought: TypeAlias = Mapping[str, Bringer]
 def without_fetches(section: Section) -> Section:
     """The section with the parts that have operations."""
     parts = tuple(part for part in section.parts if not part.fetches)
-    return section if len(parts) == len(section.parts) else replace(section, parts=parts)
+    return (
+        section if len(parts) == len(section.parts) else replace(section, parts=parts)
+    )
 
 
 def bind_fetches(
@@ -92,9 +93,7 @@ def bind_fetches(
     return bound, brought, found
 
 
-def _weights(
-    selector: Selector, scope: Scope, names: Sequence[str]
-) -> tuple[str, ...]:
+def _weights(selector: Selector, scope: Scope, names: Sequence[str]) -> tuple[str, ...]:
     """What a part brings in one iteration, in the order of the graph."""
     assert isinstance(selector, WeightsSelector)
     chosen = _named(selector.operand, scope, names)

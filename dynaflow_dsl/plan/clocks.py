@@ -194,7 +194,9 @@ def find_waits(
     return _without_redundant(run, needs, waits, first)
 
 
-def _place(run: Run, position: int, n: int, at_once: Collection[tuple[int, int]]) -> Site:
+def _place(
+    run: Run, position: int, n: int, at_once: Collection[tuple[int, int]]
+) -> Site:
     """Where event n waits for the event at `position`: right before itself.
 
     A step of its window that gives the same event variable anew may run at the same

@@ -175,7 +175,7 @@ class SectionResolver:
             self.found.append(_no_timeline(content))
 
     def _check_weights(self, content: Content) -> None:
-        """Weights are fetched for the iterations of an `each`, whose parts read them."""
+        """Weights are fetched for iterations of an `each`, whose parts read them."""
         fetching = [part for part in content.parts if _fetches(part)]
         if content.each is None:
             label = "outside 'each' there is no iteration to fetch ahead of"

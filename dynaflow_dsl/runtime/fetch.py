@@ -135,9 +135,7 @@ class HostWeights:
                 views[path] = place.view(buffer)
             calls.append(partial(bring, buffer.narrow(0, 0, layout.size), block))
         host = sum(block.nbytes for block in blocks)
-        return Fetched(
-            tuple(calls), views, host, size * fetch.buffers, fetch.buffers
-        )
+        return Fetched(tuple(calls), views, host, size * fetch.buffers, fetch.buffers)
 
 
 def bring(buffer: torch.Tensor, block: torch.Tensor) -> None:

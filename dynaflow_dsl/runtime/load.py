@@ -243,9 +243,8 @@ def _load_one(
                 static=static,
             )
         )
-    layers = {
-        name: one.layers for name, one in (*parts.items(), *executor.fetches().items())
-    }
+    layers = {name: part.layers for name, part in parts.items()}
+    layers |= {name: fetch.layers for name, fetch in executor.fetches().items()}
 
     def explain(error: BaseException) -> None:
         add_place(error, file, module_map, layers)

@@ -143,7 +143,7 @@ def test_every_wait_is_needed(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "changed"),
     [
-        # Too few buffers: the next layer's weights are there when a layer reads its own.
+        # Too few buffers: a layer finds the next one's weights where its own were.
         ("buffers=2", "buffers=1"),
         ("self.fetch(i)", "self.fetch(max(i - 1, 1))"),
         ("self.fetch(0)", "self.fetch(2)"),
@@ -220,9 +220,7 @@ schedule plain:
 def test_other_schedules_of_a_module_fetch_the_same() -> None:
     (found,) = refused(f"{AHEAD}{PLAIN}")
     assert found.startswith("DFS208: part fetch cannot bring model.layers.0.")
-    assert found.endswith(
-        "schedule plain for the entry decode reads it where it lies"
-    )
+    assert found.endswith("schedule plain for the entry decode reads it where it lies")
     twice = AHEAD.partition("\n")[2].replace("schedule ahead", "schedule again")
     assert refused(f"{AHEAD}{twice}") == []
 

@@ -110,7 +110,9 @@ def test_weights_without_memory_are_refused(built: Built) -> None:
     model = copy.deepcopy(built.spec.model)
     model.layers[1].to("meta")
     for placing in (False, True):
-        with pytest.raises(LoadError, match=r"`layers.1.bias` is on `meta`, wh") as found:
+        with pytest.raises(
+            LoadError, match=r"`layers.1.bias` is on `meta`, wh"
+        ) as found:
             loaded(built, model, place=placing)
         assert found.value.code == "DFS801"
 

@@ -91,9 +91,7 @@ def test_graphs_hold_the_copies_and_change_no_bit(tmp_path: Path) -> None:
         fresh = arguments(made, batch, repeat)
         other = arguments(made, batch, repeat)
         mine = (*fresh[:4], *kept[batch][4:])
-        for target, source in zip(
-            mine[4] + mine[5], fresh[4] + fresh[5], strict=True
-        ):
+        for target, source in zip(mine[4] + mine[5], fresh[4] + fresh[5], strict=True):
             target.copy_(source)
         assert torch.equal(step(*mine), plain(*other)), repeat
         assert same(mine, other), repeat

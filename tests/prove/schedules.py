@@ -262,7 +262,7 @@ def weighted(count: int) -> str:
 
 
 def fetching() -> dict[str, Scheduled]:
-    """Weights that are brought to buffers, on streams of their own and beside others."""
+    """Weights that are brought to buffers, on a stream of their own and on others."""
     ahead = """    stream copy
     each layer in .layers.*:
         part fetch on copy = weights in .
