@@ -81,7 +81,9 @@ def check_model(
             raise LoadError(
                 "DFS801",
                 f"{module} was loaded for `{device}`, but the model's `{path}` is on "
-                f"`{tensor.device}`: move the model there first.",
+                f"`{tensor.device}`: move the model there first"
+                # What is fetched may stay where it is.
+                + (", or load with `place=True`." if anywhere else "."),
             )
     if (digest := module_map.fingerprint.get("tensors")) is not None and (
         difference := tensor_difference(digest, model, module_map.tensors)
