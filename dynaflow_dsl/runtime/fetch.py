@@ -106,7 +106,7 @@ class HostWeights:
 
     def _host_bytes(self, size: int) -> torch.Tensor:
         pinned = self.device.type == "cuda"
-        return torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
+        return torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=pinned)
 
     def _buffers(self, size: int, count: int) -> list[torch.Tensor]:
         """As many buffers of so many bytes on the device."""

@@ -97,7 +97,8 @@ def loader(
             names = [executor.__name__ for executor in executors]
         host = HostWeights(target)
         if place:
-            place_model(model, list(module_map.tensors), fetches, host)
+            with torch.inference_mode(False):
+                place_model(model, list(module_map.tensors), fetches, host)
             tensors = model_tensors(model)
         compiled: dict[str, Any] = {}
         loaded = [
@@ -195,9 +196,12 @@ def _load_one(
 ) -> Executor:
     """One executor; `compiled` holds what others of the module compiled already, and
     `host` the weights that they fetch."""
-    fetched = {
-        name: host.fetched(fetch, tensors) for name, fetch in executor.fetches().items()
-    }
+    # Buffers that are made in inference mode can be written in inference mode alone.
+    with torch.inference_mode(False):
+        fetched = {
+            name: host.fetched(fetch, tensors)
+            for name, fetch in executor.fetches().items()
+        }
     for one in fetched.values():
         tensors = {**tensors, **one.views}
     parts = executor.parts()

@@ -139,3 +139,20 @@ def test_replays_bring_the_weights_anew(
     report = step.report()
     assert len(report.sizes) == 2
     assert report.fetched.count == 2
+
+
+def test_loaded_in_inference_mode_and_run_out_of_it(built: Built) -> None:
+    model = copy.deepcopy(built.spec.model)
+    expected = model(rows(3))
+    for placing in (False, True):
+        with torch.inference_mode():
+            step = loaded(built, model, place=placing)
+            assert torch.equal(step(rows(3)), expected)
+        assert torch.equal(step(rows(3)), expected)
+
+
+def test_what_is_not_fetched_has_to_be_on_the_device(built: Built) -> None:
+    model = copy.deepcopy(built.spec.model)
+    model.head.to("meta")
+    with pytest.raises(LoadError, match=r"`head.bias` is on `meta`"):
+        loaded(built, model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -125,15 +126,17 @@ def test_steps_on_several_streams_share_the_buffers(tmp_path: Path) -> None:
     made = build(spec(), captured(SCHEDULES["in_turn"]), tmp_path)
     step = made.module.load(made.spec.model, "cuda")
     given = [arguments(made, 8, seed) for seed in range(2)]
-    expected = [step(*one).clone() for one in given]
-    torch.cuda.synchronize()
-    streams = [torch.cuda.Stream() for _ in range(2)]
-    found = []
-    for repeat in range(REPEATS):
-        k = repeat % 2
-        with torch.cuda.stream(streams[k]):
-            # Replayed where the cache lies where it was captured, else as it is.
-            found.append((k, step(*given[k])))
+    with warnings.catch_warnings():
+        # One replays; the other's cache lies elsewhere, so that it runs as it is.
+        warnings.filterwarnings("ignore", ".*lies elsewhere.*")
+        expected = [step(*one).clone() for one in given]
+        torch.cuda.synchronize()
+        streams = [torch.cuda.Stream() for _ in range(2)]
+        found = []
+        for repeat in range(REPEATS):
+            k = repeat % 2
+            with torch.cuda.stream(streams[k]):
+                found.append((k, step(*given[k])))
     torch.cuda.synchronize()
     assert all(torch.equal(result, expected[k]) for k, result in found)
 

@@ -26,7 +26,8 @@ PLANNING = sys.modules["dynaflow_dsl.plan.plan"]
 LAYERS = 4
 PARTS = {
     "one": "part fetch on copy = weights in .",
-    "two": "part fetch on copy = weights in .a\n        part more on copy = weights in .b",
+    "two": """part fetch on copy = weights in .a
+        part more on copy = weights in .b""",
 }
 TEXT = """    stream copy
     stream side
