@@ -17,9 +17,8 @@ from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.executor import Call, Executor, Setup
 from dynaflow_dsl.runtime.fetch import HostWeights, fetched_paths
 from dynaflow_dsl.runtime.fetch import place as place_model
-from dynaflow_dsl.runtime.graphs import GraphBackend, make_graphs
+from dynaflow_dsl.runtime.graphs import GraphBackend, Pools, make_graphs
 from dynaflow_dsl.runtime.kernels import ComparedOnce, Kernel, source_digest
-from dynaflow_dsl.runtime.model import Capture
 from dynaflow_dsl.runtime.module_map import ModuleMap, read_map
 from dynaflow_dsl.runtime.notes import add_place
 from dynaflow_dsl.runtime.report import FetchedMemory
@@ -49,6 +48,7 @@ def loader(
         cache: str | os.PathLike[str] | None = None,
         check: Literal["quick", "none"] = "quick",
         capture: bool = True,
+        outputs: Literal["own", "lent"] = "own",
         place: bool = False,
         streams: MakeStreams = make_streams,
     ) -> Any:
@@ -60,7 +60,9 @@ def loader(
         compiled parts (else `DFSC_CACHE_DIR`, else the user's cache). `check="none"`
         leaves out comparing versions, source, configuration and plain attributes; the
         model's tensors are always compared. `capture=False` captures no step in a CUDA
-        graph, whatever the schedule says. `streams` makes the streams that steps run
+        graph, whatever the schedule says. With `outputs="lent"` what a captured step
+        returns lies in the graph's memory until the next step of the module, or until
+        `release()`; it is copied otherwise. `streams` makes the streams that steps run
         on.
 
         Weights that parts fetch are copied to host memory (pinned where the device is
@@ -71,6 +73,8 @@ def loader(
         """
         if check not in ("quick", "none"):
             raise ValueError(f'check is "quick" or "none", not {check!r}')
+        if outputs not in ("own", "lent"):
+            raise ValueError(f'outputs is "own" or "lent", not {outputs!r}')
         _check_is_model(model)
         file = executors[0].step.__code__.co_filename
         module_map = read_map(Path(file))
@@ -101,6 +105,7 @@ def loader(
                 place_model(model, list(module_map.tensors), fetches, host)
             tensors = model_tensors(model)
         compiled: dict[str, Any] = {}
+        pools = Pools()
         loaded = [
             _load_one(
                 executor,
@@ -112,9 +117,11 @@ def loader(
                 cache_folder(cache) if compile else None,
                 compiled,
                 host,
-                make_graphs(target, own_streams)
+                make_graphs(target, own_streams, pools)
                 if capture and executor.capture is not None
                 else None,
+                outputs == "lent",
+                None if select is None else select.get(executor.entry),
             )
             for executor, own_streams in zip(executors, made, strict=True)
         ]
@@ -174,12 +181,24 @@ def _device(given: str | torch.device) -> torch.device:
     return device
 
 
-def _static_sizes(capture: Capture | None) -> list[dict[str, int]]:
-    """Sizes of steps whose parts are compiled for these sizes alone."""
+def _static_steps(
+    executor: type[Executor], choose: Choice | None
+) -> list[tuple[dict[str, int], bool]]:
+    """Sizes whose parts are compiled for them alone, and whether steps run unsplit."""
+    capture = executor.capture
     if capture is None or not capture.static:
         return []
-    combinations = product(*capture.sizes.values())
-    return [dict(zip(capture.sizes, one, strict=True)) for one in combinations]
+    found = []
+    for one in product(*capture.sizes.values()):
+        sizes = dict(zip(capture.sizes, one, strict=True))
+        method = (
+            None
+            if choose is None
+            else choose(*[sizes[name] for name in executor.dimensions])
+        )
+        if method in (None, executor.step, executor.sequential):
+            found.append((sizes, method is executor.sequential))
+    return found
 
 
 def _load_one(
@@ -193,6 +212,8 @@ def _load_one(
     compiled: dict[str, Any],
     host: HostWeights,
     graphs: GraphBackend | None,
+    lend: bool,
+    choose: Choice | None,
 ) -> Executor:
     """One executor; `compiled` holds what others of the module compiled already, and
     `host` the weights that they fetch."""
@@ -235,7 +256,7 @@ def _load_one(
         # Inductor takes a second to import, and text that runs as it stands needs none.
         from dynaflow_dsl.runtime.compile import compile_parts
 
-        static = _static_sizes(executor.capture) if graphs is not None else []
+        static = _static_steps(executor, choose) if graphs is not None else []
         calls.update(
             compile_parts(
                 executor,
@@ -261,6 +282,7 @@ def _load_one(
             explain=explain,
             always_sequential=os.environ.get("DFSC_SEQUENTIAL") == "1",
             graphs=graphs,
+            lend=lend,
             fetched=FetchedMemory(
                 sum(one.host for one in fetched.values()),
                 sum(one.buffers for one in fetched.values()),

@@ -122,7 +122,7 @@ def test_replays_bring_the_weights_anew(
 ) -> None:
     backend = FakeGraphs()
     monkeypatch.setattr(
-        "dynaflow_dsl.runtime.load.make_graphs", lambda device, streams: backend
+        "dynaflow_dsl.runtime.load.make_graphs", lambda *_: backend
     )
     step = loaded(built)
     model = built.spec.model
