@@ -40,8 +40,8 @@ from dynaflow_dsl.resolve.model import MAIN
 # whose name starts with an underscore or is a word of Python.
 EXECUTOR_NAMES = frozenset(
     {
+        "arrange",
         "buffers",
-        "check",
         "capture",
         "device",
         "dimensions",
@@ -57,6 +57,7 @@ EXECUTOR_NAMES = frozenset(
         "report",
         "schedule",
         "sequential",
+        "sizes_of",
         "split",
         "step",
         "stream_names",
