@@ -78,6 +78,7 @@ class Instance:
     function: position k means the same thing in every instance. `body` is the index of
     the instance's program in `BoundPart.bodies`. `operations` hold the copied views.
     `touched` are the graph's inputs whose memory it reads or, if True, writes.
+    `brought_by` are the parts that bring some of its parameters from host memory.
     """
 
     body: int
@@ -86,6 +87,7 @@ class Instance:
     parameters: tuple[str, ...]
     outputs: tuple[str, ...]
     touched: tuple[tuple[str, bool], ...]
+    brought_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,8 @@ class BoundPart:
     """A part with its programs and instances; `roles[k]` says where input k comes from.
 
     `attached` names the operations that no selector named and the rule for own
-    operations gave to this part.
+    operations gave to this part. One that `fetches` has no operations: each instance
+    brings its parameters from host memory.
     """
 
     name: str
@@ -116,6 +119,7 @@ class BoundPart:
     instances: tuple[Instance, ...]
     roles: tuple[Role, ...]
     attached: frozenset[str]
+    fetches: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from dynaflow_dsl.bind.model import Binding
 from dynaflow_dsl.plan.model import (
@@ -32,11 +33,29 @@ OUTSIDE = Storage(Access(Instant("main", 0), "the caller", None), from_outside=T
 
 
 class Execution:
-    """One run of a program for a binding cut into `pieces`."""
+    """One run of a program for a binding cut into `pieces`.
 
-    def __init__(self, binding: Binding, streams: tuple[str, ...], pieces: int) -> None:
+    `buffers` says to how many buffers each part brings weights in turn.
+    """
+
+    def __init__(
+        self,
+        binding: Binding,
+        streams: tuple[str, ...],
+        pieces: int,
+        buffers: Mapping[str, int],
+    ) -> None:
         self.binding = binding
         self.pieces = pieces
+        self.buffers = buffers
+        # What brings each parameter, and in which iteration.
+        self.brought = {
+            name: (part.name, i)
+            for part in binding.parts
+            if part.fetches
+            for i, instance in enumerate(part.instances)
+            for name in instance.parameters
+        }
         self.machine = Machine(streams)
         self.calls: Counter[Step] = Counter()
         self.returned = False
@@ -137,10 +156,27 @@ class Execution:
             apart = call.piece is not None and name in self.binding.axes
             for place in (call.piece,) if apart else range(self.pieces):
                 machine.touch(name, place or 0, access, writes=writes)
+        self._weights(call, layer, access)
         if len(call.results) != len(instance.outputs):
             machine.fault("value", f"{call.label} gives other results", call.span)
         for name, value in zip(call.results, instance.outputs, strict=False):
             machine.bind(name, Content(value, call.piece, Storage(access)), call.span)
+
+    def _weights(self, call: Call, layer: int, access: Access) -> None:
+        """Bring weights to their buffer, or read them where they were brought."""
+        part = self.parts[call.part]
+        if part.fetches:
+            if (count := self.buffers.get(call.part, 0)) < 1:
+                message = f"{call.label} brings weights to no buffer"
+                self.machine.fault("value", message, call.span)
+                return
+            self.machine.fill((call.part, layer % count), layer, access)
+            return
+        names = part.instances[layer].parameters
+        read = dict.fromkeys(self.brought[n] for n in names if n in self.brought)
+        for name, wanted in read:
+            count = self.buffers.get(name, 0) or 1
+            self.machine.read_buffer((name, wanted % count), wanted, access)
 
     def _expected(self, value: str, call: Call) -> tuple[str, int | None]:
         """Per piece inside the iterations, but what is the same for all pieces."""

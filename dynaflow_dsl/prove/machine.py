@@ -67,6 +67,9 @@ class Fault:
 
 Clock = dict[str, int]
 
+# A part that brings weights, and the number of one of its buffers.
+Buffer = tuple[str, int]
+
 
 class Machine:
     """Streams with vector clocks, variables, events, and what went wrong."""
@@ -77,6 +80,8 @@ class Machine:
         self.events: dict[str, Clock] = {}
         self.variables: dict[str, Content] = {}
         self.held: list[Content] = []
+        # The layer whose weights each buffer holds.
+        self.buffers: dict[Buffer, int] = {}
         self.faults: list[Fault] = []
         self.starts: dict[Step, Clock] = {}
         self.instants: dict[Step, Instant] = {}
@@ -162,6 +167,29 @@ class Machine:
         if writes:
             history.clear()
         history.append((access, writes))
+
+    def fill(self, buffer: Buffer, layer: int, access: Access) -> None:
+        """An access brings the weights of a layer to a buffer."""
+        self._touch_buffer(buffer, access, writes=True)
+        self.buffers[buffer] = layer
+
+    def read_buffer(self, buffer: Buffer, layer: int, access: Access) -> None:
+        """An access reads the weights of a layer, which it has to find there."""
+        held = self.buffers.get(buffer)
+        if held != layer:
+            found = "nothing" if held is None else f"those of layer {held}"
+            self.fault(
+                "value",
+                f"{access.label} reads the weights of layer {layer} in buffer "
+                f"{buffer[1]} of {buffer[0]}, which holds {found}",
+                access.span,
+            )
+        self._touch_buffer(buffer, access, writes=False)
+
+    def _touch_buffer(self, buffer: Buffer, access: Access, *, writes: bool) -> None:
+        part, number = buffer
+        name = f"buffer {number} of {part}"
+        self.touch(name, 0, access, writes=writes)
 
     def bind(self, variable: str, content: Content, span: Span | None) -> None:
         """Give a name to a value; what it named before may lose its last name."""

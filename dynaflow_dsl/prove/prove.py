@@ -25,13 +25,13 @@ def prove(plan: Plan) -> Result[ProvedPlan]:
     binding = plan.binding
     pieces = binding.schedule.pieces
     found: list[Diagnostic] = []
-    scheduled = Execution(binding, plan.streams, pieces)
+    scheduled = Execution(binding, plan.streams, pieces, plan.buffers)
     machine = scheduled.run(plan.step)
     found += _faults(machine.faults)
     found += _incomplete(scheduled, pieces)
     overlaps, claims = _claims(plan, machine)
     found += claims
-    sequential = Execution(binding, (MAIN,), 1)
+    sequential = Execution(binding, (MAIN,), 1, plan.buffers)
     found += _faults(sequential.run(plan.sequential).faults)
     found += _incomplete(sequential, 1)
     found += _disobeyed(plan, machine)

@@ -10,10 +10,10 @@ import pytest
 from dynaflow_dsl.plan.model import Plan
 from dynaflow_dsl.prove import prove
 from tests.prove.program_mutations import Mutation, moves, removals, swaps
-from tests.prove.schedules import Scheduled, forms, schedules
+from tests.prove.schedules import Scheduled, fetching, forms, schedules
 from tests.prove.simulator import judge
 
-SCHEDULES = {**schedules(), **forms()}
+SCHEDULES = {**schedules(), **forms(), **fetching()}
 
 
 def refused(plan: Plan) -> bool:
