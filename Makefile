@@ -10,6 +10,7 @@ EXECUTOR ?= executors/llama_halves.py
 
 VENV := .venv
 INSTALLED := $(VENV)/.installed
+TESTED := $(VENV)/.tested
 
 .PHONY: demo test oldest bench format clean
 
@@ -21,7 +22,7 @@ demo: $(INSTALLED)
 	$(VENV)/bin/python -m benchmarks.step_times $(EXECUTOR)
 
 # One process per core, so one thread in each.
-test: $(INSTALLED)
+test: $(TESTED)
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n auto --dist loadfile
 
 # The oldest lark that is supported; serving engines pin it.
@@ -37,6 +38,12 @@ format: $(INSTALLED)
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+
+# Apart from the rest, since transformers imports torchao wherever it is, and torchao warns
+# of what it was not built for.
+$(TESTED): $(INSTALLED)
+	$(VENV)/bin/python -m pip install --quiet --no-build-isolation --editable ".[quantization]"
+	touch $@
 
 # torch comes first, so that the package finds it there and does not choose a build.
 $(INSTALLED): pyproject.toml
