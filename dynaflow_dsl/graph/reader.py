@@ -60,6 +60,7 @@ _GRAPH_KEYS = {
 }
 _INPUT_KEYS = {"kind": str, "name": str, "value": list}
 _INPUT_OPTIONS = {"argument": int, "data": object, "capacity": int, "scratch": bool}
+_INPUT_OPTIONS["disjoint"] = bool
 _OPERATION_KEYS = {
     "name": str,
     "call": str,
@@ -221,7 +222,7 @@ class _Scope:
 
 
 def _graph(data: object) -> Graph:
-    fields = _fields(data, _GRAPH_KEYS, {"fixed": dict})
+    fields = _fields(data, _GRAPH_KEYS, {"fixed": dict, "phases": dict})
     dimensions = _each("dimensions", fields["dimensions"], _dimension)
     code = {key: _string(f"code.{key}", value) for key, value in fields["code"].items()}
     if (twice := _repeated(name for name, _, _ in dimensions)) is not None:
@@ -258,7 +259,27 @@ def _graph(data: object) -> Graph:
             _fixed(name, size, dimensions)
             for name, size in fields.get("fixed", {}).items()
         ),
+        phases=_phases(fields.get("phases", {}), dimensions, fields.get("fixed", {})),
     )
+
+
+def _phases(
+    data: Mapping[str, object],
+    dimensions: tuple[tuple[str, int, int | None], ...],
+    fixed: Mapping[str, object],
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    taken = {*(name for name, _, _ in dimensions), *fixed}
+    found: list[tuple[str, tuple[str, ...]]] = []
+    for dimension, listed in data.items():
+        names = _names(f"phases.{dimension}", listed)
+        if dimension not in (name for name, _, _ in dimensions) or len(names) < 2:
+            raise _Wrong(f"phases: {dimension!r} is no dimension with phases")
+        for name in names:
+            if not name.isidentifier() or name in taken:
+                raise _Wrong(f"phases: {name!r} is no name for rows of {dimension}")
+            taken.add(name)
+        found.append((dimension, names))
+    return tuple(found)
 
 
 def _fixed(
@@ -299,8 +320,11 @@ def _input(data: object, scope: _Scope) -> Input:
     if ("data" in fields) != (kind == "constant"):
         raise _Wrong("constants, and only they, have data")
     capacity, scratch = fields.get("capacity"), fields.get("scratch", False)
+    disjoint = fields.get("disjoint", False)
     if kind != "persistent" and (capacity is not None or scratch):
         raise _Wrong("only persistent inputs have a capacity or scratch rows")
+    if disjoint and "argument" not in fields:
+        raise _Wrong("only arguments of a step are disjoint")
     if capacity is not None and not 1 <= capacity <= _LARGEST_SIZE:
         raise _Wrong(f"there is no capacity of {capacity} rows")
     value = _value(fields["value"], scope)
@@ -311,7 +335,9 @@ def _input(data: object, scope: _Scope) -> Input:
         raise _Wrong(f"its value is {value.name!r}, which is not named after it")
     constant = read_argument(fields["data"]) if kind == "constant" else None
     argument = fields.get("argument")
-    return Input(name, kind, value, argument, constant, capacity, scratch)
+    return Input(
+        name, kind, value, argument, constant, capacity, scratch, disjoint
+    )
 
 
 def _check_signature(

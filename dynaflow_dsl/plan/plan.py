@@ -19,7 +19,7 @@ from dynaflow_dsl.plan.draft import Draft, results_of, uses_of
 from dynaflow_dsl.plan.issue import in_program_order, scheduled
 from dynaflow_dsl.plan.lifetimes import place_frees
 from dynaflow_dsl.plan.model import Plan, Program
-from dynaflow_dsl.plan.names import spell
+from dynaflow_dsl.plan.names import WHOLE, spell
 from dynaflow_dsl.plan.passes import lay_out
 from dynaflow_dsl.plan.tensor_names import trusted_faults
 from dynaflow_dsl.plan.timeline import Event, PlannedWindow, Site
@@ -37,11 +37,11 @@ def plan(binding: Binding) -> Result[Plan]:
     schedule = binding.schedule
     streams = (MAIN, *(stream.name for stream in schedule.streams))
     words = spell(binding, streams)
-    table = make_variables(binding, schedule.pieces, streams, words)
+    table = make_variables(binding, words.pieces, streams, words)
     step, found = _program(table, streams, scheduled(table))
     if step is None:
         return Result(None, tuple(found))
-    table = make_variables(binding, 1, (MAIN,), words)
+    table = make_variables(binding, WHOLE, (MAIN,), words)
     sequential, problems = _program(table, (MAIN,), in_program_order(table))
     if sequential is None:
         return Result(None, tuple(problems))

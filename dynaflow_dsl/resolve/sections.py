@@ -114,7 +114,7 @@ class SectionResolver:
             if each.having is not None:
                 having = resolve_having(each.having, self.found)
         self._check_timelines(content)
-        pieces = len(self.split.weights) if self.split else 1
+        pieces = len(self.split.pieces) if self.split else 1
         names = [part.name.text for part in content.parts]
         known_parts = names if content.whole else None
         placed = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.resolve import model
@@ -29,9 +30,14 @@ class Timeline:
     found: list[Diagnostic] = field(default_factory=list)
 
     @property
+    def piece_names(self) -> tuple[str, ...]:
+        """What each microbatch is called."""
+        return self.split.pieces if self.split else ("0",)
+
+    @property
     def pieces(self) -> int:
         """Number of microbatches."""
-        return len(self.split.weights) if self.split else 1
+        return len(self.piece_names)
 
     def order(self, order: syntax.Order) -> tuple[model.Window, ...]:
         """The windows of an `order`, whose steps stand as they are written."""
@@ -94,11 +100,11 @@ class Timeline:
 
     def step_text(self, step: model.Step) -> str:
         """A step as a user would write it, without what it comes after."""
-        return step_label(step, self.pieces)
+        return step_label(step, self.piece_names)
 
     def _window(self, runs: Sequence[model.Run], span: Span) -> model.Window:
         texts = (
-            ", ".join(step_text(step, self.pieces) for step in run.steps)
+            ", ".join(step_text(step, self.piece_names) for step in run.steps)
             for run in runs
         )
         return model.Window(tuple(runs), " | ".join(texts), span)
@@ -143,7 +149,8 @@ class Timeline:
             after = [replace(one, piece=None) for one in after[:1]]
         for one in after:
             if one.piece is not None and name in joined:
-                self.found.append(_in_one(one, name))
+                piece_name = self.piece_names[one.piece]
+                self.found.append(_in_one(one, name, piece_name))
                 return []
         if isinstance(step.after.index, syntax.AllPieces) and name not in joined:
             # All pieces have to be done, whether they run as one step or not.
@@ -168,13 +175,24 @@ class Timeline:
             case None:
                 pieces += range(self.pieces)
             case syntax.Number(value, span):
+                if self.split is not None and self.split.phases:
+                    self.found.append(self._no_phase(span.text, span, self.split))
+                    return []
                 if self.split is None or value >= self.pieces:
                     self.found.append(self._no_piece(part, span))
                     return []
                 pieces.append(int(value))
             case syntax.Name(word, span):
-                self.found.append(self._no_index(word, span))
-                return []
+                if self.split is None:
+                    self.found.append(self._no_piece(part, span))
+                    return []
+                if not self.split.phases:
+                    self.found.append(self._no_index(word, span))
+                    return []
+                if word not in self.split.pieces:
+                    self.found.append(self._no_phase(word, span, self.split))
+                    return []
+                pieces.append(self.split.pieces.index(word))
             case syntax.AllPieces(span):
                 if self.split is None:
                     self.found.append(self._no_piece(part, span))
@@ -286,11 +304,20 @@ class Timeline:
         )
 
     def _no_index(self, word: str, span: Span) -> Diagnostic:
-        helps: tuple[str, ...] = ()
-        if self.split is not None:
-            helps = (f"pieces are numbered from 0 to {self.pieces - 1}",)
+        helps = (f"pieces are numbered from 0 to {self.pieces - 1}",)
         return Diagnostic(
             "DFS305", f"'{word}' is no piece", Label(span, "here"), helps=helps
+        )
+
+    def _no_phase(self, word: str, span: Span, split: model.Split) -> Diagnostic:
+        near = get_close_matches(word, split.pieces, n=1)
+        listed = f"pieces go by the names of their phases: {', '.join(split.pieces)}"
+        return Diagnostic(
+            "DFS305",
+            f"'{word}' is no piece",
+            Label(span, "here"),
+            (Label(split.span, "cut by phase here"),),
+            helps=(f"did you mean '{near[0]}'?" if near else listed,),
         )
 
 
@@ -325,10 +352,10 @@ def _of_another_section(name: syntax.Name) -> Diagnostic:
     )
 
 
-def _in_one(step: model.Step, name: str) -> Diagnostic:
+def _in_one(step: model.Step, name: str, piece: str) -> Diagnostic:
     return Diagnostic(
         "DFS305",
-        f"{name} has no piece {step.piece}: it runs once for all pieces",
+        f"{name} has no piece {piece}: it runs once for all pieces",
         Label(step.span, "no index can stand here"),
         helps=(f"write {name} or {name}[*]",),
     )
@@ -358,7 +385,7 @@ def _too_far(
     place = stagger.by.span if stagger.by else stagger.span
     secondary: tuple[Label, ...] = ()
     if split is not None:
-        secondary = (Label(split.span, f"cut into {len(split.weights)} pieces here"),)
+        secondary = (Label(split.span, f"cut into {len(split.pieces)} pieces here"),)
     return Diagnostic(
         "DFS307",
         "this stagger goes further than one iteration",
@@ -403,7 +430,8 @@ def _twice(first: model.Step, step: model.Step, timeline: Timeline) -> Diagnosti
     whole = next((s for s in (step, first) if "[" not in s.span.text), None)
     if whole is not None and timeline.pieces > 1:
         text = f"'{whole.span.text}' without an index stands for all pieces"
-        notes.append(f"{text}, [0] to [{timeline.pieces - 1}]")
+        first_name, *_, last_name = timeline.piece_names
+        notes.append(f"{text}, [{first_name}] to [{last_name}]")
     return Diagnostic(
         "DFS304",
         f"{timeline.step_text(plain)} is in the timeline twice",
@@ -419,7 +447,7 @@ def _missing(
     if len(missing) == timeline.pieces:
         message = f"part '{part.name}' is never in the timeline"
     else:
-        steps = [f"{part.name}[{piece}]" for piece in missing]
+        steps = [f"{part.name}[{timeline.piece_names[piece]}]" for piece in missing]
         verb = "is" if len(steps) == 1 else "are"
         message = f"{', '.join(steps)} {verb} missing from the timeline"
     return Diagnostic(

@@ -8,6 +8,7 @@ from dynaflow_dsl.runtime.load import loader
 from dynaflow_dsl.runtime.model import (
     Capture,
     Part,
+    PhaseSplit,
     Split,
     StreamOptions,
     TensorSpec,
@@ -24,6 +25,7 @@ __all__ = [
     "Kernel",
     "LoadError",
     "Part",
+    "PhaseSplit",
     "RuntimeFault",
     "Selected",
     "SizeReport",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias
 
@@ -13,7 +14,14 @@ from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.graphs import GraphBackend
 from dynaflow_dsl.runtime.inputs import Bounds, InputCheck, InputSpecs
 from dynaflow_dsl.runtime.kernels import ComparedOnce
-from dynaflow_dsl.runtime.model import Capture, Part, Split, StreamOptions
+from dynaflow_dsl.runtime.model import (
+    Capture,
+    Part,
+    PhaseSplit,
+    Split,
+    StreamOptions,
+)
+from dynaflow_dsl.runtime.phases import Phases, check_phases, phases_missing
 from dynaflow_dsl.runtime.recording import Parts
 from dynaflow_dsl.runtime.replay import Replays
 from dynaflow_dsl.runtime.report import StepReport
@@ -47,8 +55,9 @@ class Executor:
     variables. An instance has one attribute per part, called with the iteration and its
     inputs. `schedule` and `entry` say which executor of a module it is, `parameters`
     those that the schedule was compiled with; `dimensions` holds inclusive bounds, and
-    `written` names arguments that a step writes in place. `capture` says which steps
-    become CUDA graphs.
+    `written` names arguments that a step writes in place. `phases` are those that rows
+    of a dimension belong to; a split by phase needs to be told how many of each there
+    are in every step. `capture` says which steps become CUDA graphs.
     """
 
     schedule: ClassVar[str] = ""
@@ -57,7 +66,8 @@ class Executor:
     inputs: ClassVar[InputSpecs]
     dimensions: ClassVar[Bounds] = MappingProxyType({})
     written: ClassVar[tuple[str, ...]] = ()
-    split: ClassVar[Split | None] = None
+    phases: ClassVar[Phases] = MappingProxyType({})
+    split: ClassVar[Split | PhaseSplit | None] = None
     stream_names: ClassVar[tuple[str, ...]] = ()
     stream_options: ClassVar[Mapping[str, StreamOptions]] = MappingProxyType({})
     capture: ClassVar[Capture | None] = None
@@ -105,32 +115,54 @@ class Executor:
                 lambda: sum(one.compared for one in trusted),
             )
 
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
+    def __call__(
+        self, *arguments: Any, phases: Mapping[str, int] | None = None, **named: Any
+    ) -> Any:
         """Run one step; arguments are the entry's inputs, by position or by name.
 
-        Runs `step`, or `sequential` where a piece of the split would be empty. Raises
+        `phases` is the number of rows of each phase, where the entry has phases. Runs `step`, or `sequential` where a piece of the split would be empty. Raises
         InputError (DFS802) for inputs that the module was not made for.
         """
         replays = self.replays
         if replays is not None and not named:
-            replay = replays.find(arguments)
+            replay = replays.find(arguments, phases)
             if replay is not None:
                 return replays.run(replay, arguments)
-        arguments, sizes = self.check(arguments, named)
+        arguments, sizes = self.check(arguments, named, phases)
         return self.run(arguments, sizes)
 
     def check(
-        self, arguments: tuple[Any, ...], named: Mapping[str, Any]
+        self,
+        arguments: tuple[Any, ...],
+        named: Mapping[str, Any],
+        phases: Mapping[str, int] | None = None,
     ) -> tuple[tuple[Any, ...], Mapping[str, int]]:
-        """The arguments of a step by position, and the sizes of its dimensions."""
+        """The arguments of a step by position, and the sizes of its dimensions.
+
+        Phases that were given are among the sizes.
+        """
+        if phases is not None and not self.phases:
+            named = {**named, "phases": phases}
         if named or len(arguments) != self._count:
             arguments = self._check.arrange(arguments, named)
-        return arguments, self._check(arguments)
+        sizes = self._check(arguments)
+        if phases is not None and self.phases:
+            return arguments, {**sizes, **check_phases(phases, self.phases, sizes)}
+        if isinstance(self.split, PhaseSplit):
+            raise phases_missing(self.phases, self.split.dimension)
+        return arguments, sizes
 
     def fills(self, sizes: Mapping[str, int]) -> bool:
         """Whether every piece of the split has a row in a step of these sizes."""
-        split = self.split
-        return split is None or split.fills(sizes[split.dimension])
+        match self.split:
+            case None:
+                return True
+            case Split() as split:
+                return split.fills(sizes[split.dimension])
+            case split:
+                if not set(split.phases) <= sizes.keys():
+                    raise phases_missing(self.phases, split.dimension)
+                return split.fills(sizes)
 
     def run(
         self,
@@ -148,6 +180,9 @@ class Executor:
         run = self.step
         if sequential or self._always_sequential or not self.fills(sizes):
             run = self.sequential
+        elif isinstance(self.split, PhaseSplit):
+            rows = {name: sizes[name] for name in self.split.phases}
+            run = partial(self.step, phases=rows)
         try:
             with torch.no_grad():
                 if replays is not None:

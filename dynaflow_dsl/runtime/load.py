@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -154,8 +153,10 @@ def _static_sizes(capture: Capture | None) -> list[dict[str, int]]:
     """Sizes of steps whose parts are compiled for these sizes alone."""
     if capture is None or not capture.static:
         return []
-    combinations = product(*capture.sizes.values())
-    return [dict(zip(capture.sizes, one, strict=True)) for one in combinations]
+    return [
+        {**dict(zip(capture.sizes, one, strict=True)), **capture.complete(one)}
+        for one in capture.combinations()
+    ]
 
 
 def _load_one(

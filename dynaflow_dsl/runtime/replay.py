@@ -6,7 +6,6 @@ import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from math import prod
 from typing import Any, TypeAlias
 
@@ -37,6 +36,9 @@ from dynaflow_dsl.runtime.streams import Streams
 
 Sizes: TypeAlias = tuple[int, ...]
 Step: TypeAlias = Callable[..., Any]
+
+# The number of rows of each phase, for graphs that go by phases.
+PhaseRows: TypeAlias = tuple[tuple[str, int], ...]
 
 
 _address = torch.Tensor.data_ptr
@@ -106,12 +108,13 @@ class Replays:
                 self._names.append(name if single else f"{name}[{number}]")
                 self._places.append((position, None if single else number))
                 self._specs.append(one)
-        self._combinations = list(product(*capture.sizes.values()))
+        self._combinations = capture.combinations()
+        self._phases = [n for names in capture.phases.values() for n in names]
         self._buffers: dict[int, torch.Tensor] = {}
         self._captured: dict[Sizes, _Captured] = {}
         self._replays: dict[Sizes, Replay] = {}
-        # By the shape of the first tensor that is no list.
-        self._known: dict[torch.Size, Known] = {}
+        # By the shape of the first tensor that is no list, and the rows of phases.
+        self._known: dict[tuple[torch.Size, PhaseRows], Known] = {}
         # Sizes that run uncaptured, and why.
         self._refused: dict[Sizes, str] = {}
         self._told_addresses = False
@@ -124,15 +127,23 @@ class Replays:
         self._refused.clear()
         self._told_addresses = False
 
-    def find(self, arguments: tuple[Any, ...]) -> Replay | None:
+    def find(
+        self, arguments: tuple[Any, ...], phases: Mapping[str, int] | None = None
+    ) -> Replay | None:
         """The graph of a step that comes again, None where that takes a closer look."""
+        rows: PhaseRows = ()
+        if phases is not None:
+            # Phases that graphs do not go by are still to be checked.
+            if not self._phases or type(phases) is not dict:
+                return None
+            rows = tuple(phases.items())
         first = self._first_tensor
         if first is None or len(arguments) <= first:
             return None
         given = arguments[first]
         if type(given) is not torch.Tensor:
             return None
-        known = self._known.get(given.shape)
+        known = self._known.get((given.shape, rows))
         if known is None or not comes_again(known, arguments, self._device):
             return None
         return None if self._backend.is_recording() else known.replay
@@ -168,7 +179,8 @@ class Replays:
             return
         known = known_step(replay, arguments, self._arguments, self._capture.in_place)
         if known is not None:
-            self._known[arguments[self._first_tensor].shape] = known
+            rows = tuple((name, replay.sizes[name]) for name in self._phases)
+            self._known[arguments[self._first_tensor].shape, rows] = known
 
     def report(self, name: str) -> StepReport:
         """What has been captured so far, and what has not."""
@@ -290,14 +302,12 @@ class Replays:
         for k in self._copied:
             spec = self._specs[k]
             if k not in self._buffers:
-                largest = {
-                    name: sizes[-1] for name, sizes in self._capture.sizes.items()
-                }
-                shape = _shape(spec, largest)
+                largest = [sizes[-1] for sizes in self._capture.sizes.values()]
+                shape = _shape(spec, self._capture.complete(largest))
                 self._buffers[k] = torch.zeros(
                     prod(shape), dtype=dtype_of(spec.dtype), device=self._device
                 )
-            shape = _shape(spec, dict(zip(self._dimensions, key, strict=True)))
+            shape = _shape(spec, self._capture.complete(key))
             statics[k] = self._buffers[k][: prod(shape)].view(shape)
             statics[k].copy_(flat[k])
         return statics
@@ -316,6 +326,7 @@ class Replays:
         """How steps of `key` run as the graph of `target`, in its first rows."""
         fills: dict[torch.dtype, list[tuple[torch.Tensor, Place]]] = {}
         sizes = dict(zip(self._dimensions, key, strict=True))
+        sizes |= self._capture.complete(key)
         for k in self._copied:
             static = made.statics[k]
             for axis, length in enumerate(_shape(self._specs[k], sizes)):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from dynaflow_dsl.runtime.executor import Executor
+from dynaflow_dsl.runtime.model import PhaseSplit
 from dynaflow_dsl.runtime.report import StepReport
 
 # Sizes in, the method of one of the module's classes out.
@@ -27,7 +28,9 @@ class Selected:
             executor.schedule: executor for executor in executors
         }
         self._choose = choose
-        self._first = executors[0]
+        # One that says so where phases are missing that some of them need.
+        by_phase = (e for e in executors if isinstance(e.split, PhaseSplit))
+        self._first = next(by_phase, executors[0])
         self._names = tuple(self._first.dimensions)
         self._methods: dict[Callable[..., Any], tuple[Executor, bool]] = {}
         for executor in executors:
@@ -40,21 +43,23 @@ class Selected:
             if executor.replays is not None
         ]
 
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
+    def __call__(
+        self, *arguments: Any, phases: Mapping[str, int] | None = None, **named: Any
+    ) -> Any:
         """Run one step; arguments are the entry's inputs, by position or by name.
 
-        Raises InputError (DFS802) for inputs that the module was not made for.
+        `phases` is the number of rows of each phase, where the entry has phases. Raises InputError (DFS802) for inputs that the module was not made for.
         """
         if not named:
             for executor, replays in self._replays:
-                replay = replays.find(arguments)
+                replay = replays.find(arguments, phases)
                 # Who calls an executor by itself may have captured what is not chosen.
                 if replay is not None and self._chosen(replay.sizes) == (
                     executor,
                     False,
                 ):
                     return replays.run(replay, arguments)
-        arguments, sizes = self._first.check(arguments, named)
+        arguments, sizes = self._first.check(arguments, named, phases)
         executor, sequential = self._chosen(sizes)
         return executor.run(arguments, sizes, sequential=sequential)
 
@@ -64,6 +69,8 @@ class Selected:
 
     def choice(self, **sizes: int) -> str:
         """The name of the schedule that a step of these sizes runs, or "sequential".
+
+        Phases are sizes as well: `choice(tokens=8, decode=3, prefill=5)`.
 
         Where a piece of the schedule's split would be empty, that is "sequential" too.
         Neither `DFSC_SEQUENTIAL` nor captured sizes count: a step that is padded to one

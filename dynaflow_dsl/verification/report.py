@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from dynaflow_dsl.verification.kernels import KernelTrial
 from dynaflow_dsl.verification.recording import Fault
+
+
+# The number of rows of each phase.
+Phases: TypeAlias = tuple[tuple[str, int], ...]
+
+
+def step_size(batch: int, phases: Phases = ()) -> str:
+    """`batch 8`, or `batch 8 (decode 3, prefill 5)`."""
+    said = ", ".join(f"{name} {rows}" for name, rows in phases)
+    return f"batch {batch} ({said})" if said else f"batch {batch}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +38,8 @@ class Comparison:
 
     `tolerance` is None where every bit had to be equal; else it bounds the largest
     difference relative to the largest magnitude of the tensor it was found in.
-    `largest` is over all tensors.
+    `largest` is over all tensors. `phases` are the rows of each phase, for steps that
+    are cut by phase.
     """
 
     batch: int
@@ -37,6 +49,7 @@ class Comparison:
     largest: float
     tensors: int
     difference: Difference | None
+    phases: Phases = ()
 
     @property
     def ok(self) -> bool:
@@ -57,7 +70,7 @@ class Comparison:
                 f"{self.difference.largest:.1e}"
             )
         return (
-            f"batch {self.batch}: {self.what} against {self.against}: {verdict}, "
+            f"{step_size(self.batch, self.phases)}: {self.what} against {self.against}: {verdict}, "
             f"{self.tensors} tensors"
         )
 
@@ -78,6 +91,7 @@ class Recorded:
     concurrent: tuple[tuple[str, str], ...]
     ordered: tuple[tuple[str, str], ...] = ()
     labelled: bool = True
+    phases: Phases = ()
 
     @property
     def ok(self) -> bool:
@@ -90,7 +104,8 @@ class Recorded:
             verdict = f"{len(self.faults)} faults"
         if self.ordered:
             verdict += f", {len(self.ordered)} claims that do not hold"
-        return f"batch {self.batch}: order of {self.operations} operations: {verdict}"
+        size = step_size(self.batch, self.phases)
+        return f"{size}: order of {self.operations} operations: {verdict}"
 
 
 @dataclass(frozen=True, slots=True)

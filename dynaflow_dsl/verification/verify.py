@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.export import ExportedProgram
@@ -28,8 +29,12 @@ from dynaflow_dsl.verification.report import (
     Difference,
     Recorded,
     Report,
+    step_size,
 )
 from dynaflow_dsl.verification.state import ModelState, same_bits
+
+# Rows of a step, or the rows of each phase in order.
+StepSize: TypeAlias = int | Mapping[str, int]
 
 # Device types on which steps become graphs.
 CAPTURING = ("cuda",)
@@ -47,13 +52,13 @@ TOLERANCES: Mapping[torch.dtype, float] = {
 def verify(
     module: ModuleType,
     model: torch.nn.Module,
-    make_arguments: Callable[[int], Sequence[Any]],
+    make_arguments: Callable[[Any], Sequence[Any]],
     exported: ExportedProgram,
     whole: Collection[str],
-    pieces_of: Callable[[int], Sequence[slice]],
+    pieces_of: Callable[[Any], Sequence[slice]],
     *,
     adapter: Callable[..., Any] | None = None,
-    batches: Sequence[int] = (1, 2, 3, 8),
+    batches: Sequence[StepSize] = (1, 2, 3, 8),
     entry: str | None = None,
     schedule: str | None = None,
     claims: Collection[tuple[str, str]] = (),
@@ -64,7 +69,8 @@ def verify(
     """Run `module` in every way it can run and compare with the model.
 
     `make_arguments(batch)` makes arguments of the adapter, drawn from torch's global
-    generator; `adapter` is what they are for (None: the model). `exported` is the
+    generator; a batch is a number of rows, or for a step that is cut by phase the rows
+    of each phase. `adapter` is what they are for (None: the model). `exported` is the
     adapter's exported program, `whole` its nodes that the schedule runs once, and
     `pieces_of(batch)` the slices of the others: empty when there is no split. `entry`
     and `schedule` name one of several executors. `claims` are pairs of steps, by the
@@ -105,12 +111,15 @@ def verify(
     comparisons: list[Comparison] = []
     recordings: list[Recorded] = []
     failures: list[str] = []
-    for batch in batches:
+    for size in batches:
+        batch = size if isinstance(size, int) else sum(size.values())
+        phases = () if isinstance(size, int) else tuple(size.items())
+        by_phase = {} if isinstance(size, int) else {"phases": dict(size)}
         with torch.random.fork_rng():
             torch.manual_seed(seed + batch)
-            arguments = make_arguments(batch)
+            arguments = make_arguments(size)
         names = _names(text, arguments)
-        pieces = pieces_of(batch)
+        pieces = pieces_of(size)
         if any(piece.start >= piece.stop for piece in pieces):
             pieces = ()  # a step with an empty piece runs unsplit
 
@@ -123,17 +132,24 @@ def verify(
             with torch.no_grad():
                 return called(*given)
 
-        def recorded(*given: Any, batch: int = batch) -> Any:
-            recording = recorder.run(text, given, list(weights.values()))
-            recordings.append(_recorded(batch, recording, module_map, claims))
+        def recorded(
+            *given: Any,
+            batch: int = batch,
+            by_phase: Mapping[str, Mapping[str, int]] = by_phase,
+        ) -> Any:
+            constants = list(weights.values())
+            recording = recorder.run(text, given, constants, **by_phase)
+            found = _recorded(batch, recording, module_map, claims)
+            recordings.append(replace(found, phases=phases))
             return recording.outputs
 
         expected = _result(reference, arguments, state)
         unsplit = _result(adapted, arguments, state)
         made: dict[str, Result] = {}
-        tried = {"text": recorded, **ways}
-        if captured is not None and _is_captured(text, batch):
-            tried["captured"] = captured
+        tried = {what: partial(way, **by_phase) for what, way in ways.items()}
+        tried = {"text": recorded, **tried}
+        if captured is not None and _is_captured(text, batch, dict(phases)):
+            tried["captured"] = partial(captured, **by_phase)
         for what, way in tried.items():
             try:
                 made[what] = _result(way, arguments, state)
@@ -141,7 +157,7 @@ def verify(
                 raise
             except Exception as error:  # whatever an edited module does
                 said = f"{type(error).__name__}: {error}".partition("\n")[0]
-                failures.append(f"batch {batch}: {what} raised {said}")
+                failures.append(f"{step_size(batch, phases)}: {what} raised {said}")
         pairs = [("text", "reference", expected, not kernels.trials)]
         pairs += [(what, "reference", expected, False) for what in ways]
         pairs.append(("compiled" if compiled else "text", "model", unsplit, False))
@@ -152,9 +168,10 @@ def verify(
             if (one := made.get(what)) is None:
                 continue
             labels, given, wanted = _side_by_side(one, other, names, state)
-            comparisons.append(
-                compare(batch, labels, what, given, against, wanted, exact=exact)
+            comparison = compare(
+                batch, labels, what, given, against, wanted, exact=exact
             )
+            comparisons.append(replace(comparison, phases=phases))
     if captured is not None:
         failures += (
             f"{k} is not captured: {why}" for k, why in captured.refused.items()
@@ -190,6 +207,20 @@ def proportional_pieces(
             cuts.append(min(nearest * align, batch))
         cuts.append(batch)
         return tuple(slice(cuts[k], cuts[k + 1]) for k in range(len(exact)))
+
+    return pieces_of
+
+
+def phase_pieces(phases: Sequence[str]) -> Callable[[Mapping[str, int]], list[slice]]:
+    """The slices of a step that is cut by phase: the rows of each follow the others."""
+
+    def pieces_of(rows: Mapping[str, int]) -> list[slice]:
+        found: list[slice] = []
+        start = 0
+        for name in phases:
+            found.append(slice(start, start + rows[name]))
+            start += rows[name]
+        return found
 
     return pieces_of
 
@@ -268,7 +299,7 @@ def find_executor(
     )
 
 
-def _is_captured(executor: Executor, batch: int) -> bool:
+def _is_captured(executor: Executor, batch: int, phases: Mapping[str, int]) -> bool:
     """Whether a step of this size, others being as small as can be, is captured."""
     capture = executor.capture
     if capture is None:
@@ -276,7 +307,7 @@ def _is_captured(executor: Executor, batch: int) -> bool:
     split = executor.split.dimension if executor.split is not None else None
     first = split if split is not None else next(iter(capture.sizes))
     smallest = {name: low for name, (low, _) in executor.dimensions.items()}
-    wanted = {**smallest, first: batch}
+    wanted = {**smallest, first: batch, **phases}
     return all(wanted.get(name) in sizes for name, sizes in capture.sizes.items())
 
 
