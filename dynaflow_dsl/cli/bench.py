@@ -145,6 +145,7 @@ def _bench(
         if name not in known:
             raise click.UsageError(f"--only: choose from {', '.join(known)}")
     sizes = _sizes(binding, request.size)
+    phases = {n: sizes[n] for _, names in graph.phases for n in names} or None
     arguments = loaded.arguments(graph.entry, sizes)
     written = set(scheduled.written)
     if scheduled.capture is not None:
@@ -155,12 +156,13 @@ def _bench(
         arguments=arguments,
         in_place=[k for k, name in enumerate(scheduled.inputs) if name in written],
         device=device,
+        phases=phases,
     )
     rows = measure(
         case, chosen, REFERENCES, request.rounds, request.seconds, time.perf_counter
     )
-    scheduled(*arguments)
-    scheduled(*arguments)
+    scheduled(*arguments, phases=phases)
+    scheduled(*arguments, phases=phases)
     report = scheduled.report()
     described = ", ".join(f"{name} = {size}" for name, size in sizes.items())
     title = f"{schedule.name}, entry {graph.entry}, {described} on {device}"
@@ -192,10 +194,20 @@ def _load(module: ModuleType, spec: Any, device: Any, entry: str, schedule: str)
 
 
 def _sizes(binding: Binding, size: int | None) -> dict[str, int]:
-    """A size for every dynamic dimension of an entry, within its bounds."""
+    """A size for every dynamic dimension of an entry, within its bounds.
+
+    Phases share the rows, unless their largest captured sizes say otherwise.
+    """
     captured = {line.dimension: line.sizes[-1] for line in binding.schedule.captures}
-    found = {}
+    found: dict[str, int] = {}
     for name, low, high in binding.graph.dimensions:
         wanted = size if size is not None else captured.get(name, USUAL_SIZE)
         found[name] = max(low, min(wanted, high if high is not None else wanted))
+    for dimension, phases in binding.graph.phases:
+        if size is None and set(phases) <= captured.keys():
+            found |= {name: captured[name] for name in phases}
+            found[dimension] = sum(captured[name] for name in phases)
+        else:
+            cuts = [found[dimension] * k // len(phases) for k in range(len(phases) + 1)]
+            found |= {p: cuts[k + 1] - cuts[k] for k, p in enumerate(phases)}
     return found

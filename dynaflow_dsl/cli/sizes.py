@@ -66,9 +66,7 @@ def usual_sizes(schedule: Schedule) -> tuple[int, ...]:
     return tuple(sorted({*USUAL, *islice(filled, 2)}))
 
 
-def step_sizes(
-    totals: Sequence[int], schedule: Schedule
-) -> list[int | dict[str, int]]:
+def step_sizes(totals: Sequence[int], schedule: Schedule) -> list[int | dict[str, int]]:
     """What to run for each number of rows: the rows of each phase, in several ways.
 
     All rows in one phase, all but one row for each other, and nearly equal shares.

@@ -230,8 +230,12 @@ def _verify_choices(
                 spec.model,
                 partial(made.loaded.arguments, graph.entry),
                 expected_choice(selection, graph, fills),
-                sizes_to_try(selection, choices, graph),
+                [
+                    {**sizes, **spec.entries[graph.entry].shares(sizes)}
+                    for sizes in sizes_to_try(selection, choices, graph)
+                ],
                 most_rows=MOST_ROWS,
+                phases=[name for _, names in graph.phases for name in names],
                 adapter=spec.adapted(),
             )
             fine.append(_tell(reporter, report))

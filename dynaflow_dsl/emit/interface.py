@@ -122,7 +122,9 @@ def _capture(binding: Binding) -> Bracket:
     arguments: list[Expression] = [Bracket("", "{", tuple(sizes))]
     split = binding.schedule.split
     if split is not None and split.phases:
-        cut = Bracket(f"{string(split.dimension)}: ", "(", tuple(map(string, split.pieces)))
+        cut = Bracket(
+            f"{string(split.dimension)}: ", "(", tuple(map(string, split.pieces))
+        )
         arguments.append(Bracket("phases=", "{", (cut,)))
     if names := tuple(map(string, by_address(binding.graph))):
         arguments.append(Bracket("in_place=", "(", names))

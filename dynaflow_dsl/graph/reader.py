@@ -335,9 +335,7 @@ def _input(data: object, scope: _Scope) -> Input:
         raise _Wrong(f"its value is {value.name!r}, which is not named after it")
     constant = read_argument(fields["data"]) if kind == "constant" else None
     argument = fields.get("argument")
-    return Input(
-        name, kind, value, argument, constant, capacity, scratch, disjoint
-    )
+    return Input(name, kind, value, argument, constant, capacity, scratch, disjoint)
 
 
 def _check_signature(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -36,7 +37,7 @@ class Case:
 
     `adapted` makes the module that `arguments` are for; `load` gives the executor.
     `in_place` are the positions of arguments that come again in every step, such as a
-    cache.
+    cache. `phases` are the rows of each phase, where the entry has phases.
     """
 
     adapted: Callable[[], torch.nn.Module]
@@ -44,6 +45,7 @@ class Case:
     arguments: Sequence[Any]
     in_place: Sequence[int]
     device: torch.device
+    phases: Mapping[str, int] | None = None
 
 
 def names_for(device: torch.device) -> tuple[str, ...]:
@@ -73,9 +75,9 @@ def make(case: Case, name: str) -> Call:
             mode = "max-autotune-no-cudagraphs"
             return _captured(_call(_compiled(case, mode), case.arguments))
         case "sequential":
-            return _call(_sequential(case.load), case.arguments)
+            return _call(_told(_sequential(case.load), case), case.arguments)
         case "scheduled":
-            return _call(case.load(), case.arguments)
+            return _call(_told(case.load(), case), case.arguments)
     raise ValueError(f"no contender is named {name}")
 
 
@@ -96,6 +98,13 @@ def _sequential(load: Load) -> Executor:
             del os.environ["DFSC_SEQUENTIAL"]
         else:
             os.environ["DFSC_SEQUENTIAL"] = before
+
+
+def _told(executor: Executor, case: Case) -> Callable[..., Any]:
+    """The executor with what it has to be told of a step beside its inputs."""
+    if case.phases is None:
+        return executor
+    return partial(executor, phases=case.phases)
 
 
 def _call(step: Callable[..., Any], arguments: Sequence[Any]) -> Call:

@@ -62,9 +62,7 @@ class ScheduleResolver:
             split = resolve_split(statements.split, self.scope, self.found)
             self.names.declare("split index", statements.split.index)
         phases = split.pieces if split is not None and split.phases else ()
-        captures = resolve_captures(
-            statements.captures, self.scope, self.found, phases
-        )
+        captures = resolve_captures(statements.captures, self.scope, self.found, phases)
         resolver = SectionResolver(
             [stream.name for stream in streams],
             split,

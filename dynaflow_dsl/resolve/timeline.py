@@ -430,8 +430,10 @@ def _twice(first: model.Step, step: model.Step, timeline: Timeline) -> Diagnosti
     whole = next((s for s in (step, first) if "[" not in s.span.text), None)
     if whole is not None and timeline.pieces > 1:
         text = f"'{whole.span.text}' without an index stands for all pieces"
-        first_name, *_, last_name = timeline.piece_names
-        notes.append(f"{text}, [{first_name}] to [{last_name}]")
+        names = [f"[{name}]" for name in timeline.piece_names]
+        by_phase = timeline.split is not None and timeline.split.phases
+        listed = ", ".join(names) if by_phase else f"{names[0]} to {names[-1]}"
+        notes.append(f"{text}, {listed}")
     return Diagnostic(
         "DFS304",
         f"{timeline.step_text(plain)} is in the timeline twice",

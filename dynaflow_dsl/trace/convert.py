@@ -132,9 +132,7 @@ def _step_input(state: Program, node: Node, item: InputSpec, taken: set[str]) ->
             scratch=kept.padding == "scratch",
             disjoint=disjoint,
         )
-    return Input(
-        item.name, "step", value, argument=item.position, disjoint=disjoint
-    )
+    return Input(item.name, "step", value, argument=item.position, disjoint=disjoint)
 
 
 def _constant(state: Program, node: Node, path: str, tensor: torch.Tensor) -> Input:

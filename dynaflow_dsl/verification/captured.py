@@ -34,9 +34,7 @@ class Captured:
         """Sizes that could not be captured, and why."""
         return dict(self._executor.report().refused)
 
-    def __call__(
-        self, *arguments: Any, phases: Mapping[str, int] | None = None
-    ) -> Any:
+    def __call__(self, *arguments: Any, phases: Mapping[str, int] | None = None) -> Any:
         """The result of the last step; arguments then hold what it wrote."""
         shapes = tuple(one.shape for one in tree_leaves(arguments))
         if shapes not in self._memory:

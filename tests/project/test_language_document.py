@@ -47,6 +47,7 @@ LAYER = """
 """
 MODEL = f"""
     input x
+    phases decode prefill
     h0 = relu(x) @ model.embed_tokens
     {repeat(LAYER, 4)}
     last = relu(h4) @ model.norm
