@@ -66,8 +66,8 @@ def split_axes(
         part = "what lies between the iterations" if part == GAP else part
         refused_by = rows_mixed(split, part, operation, refusal.reason)
         if phased and not split.phases and disjoint & set(operation.writes):
-            names = ", ".join(dict(graph.phases)[split.dimension])
-            way = f"cut by phase: split {split.dimension} into [{names}] as"
+            listed = ", ".join(dict(graph.phases)[split.dimension])
+            way = f"cut by phase: split {split.dimension} into [{listed}] as"
             helps = (f"{way} {split.index}", *refused_by.helps)
             refused_by = replace(refused_by, helps=helps)
         found.append(refused_by)

@@ -120,7 +120,8 @@ class Executor:
     ) -> Any:
         """Run one step; arguments are the entry's inputs, by position or by name.
 
-        `phases` is the number of rows of each phase, where the entry has phases. Runs `step`, or `sequential` where a piece of the split would be empty. Raises
+        `phases` is the number of rows of each phase, where the entry has phases. Runs
+        `step`, or `sequential` where a piece of the split would be empty. Raises
         InputError (DFS802) for inputs that the module was not made for.
         """
         replays = self.replays

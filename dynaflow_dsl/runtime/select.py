@@ -48,7 +48,8 @@ class Selected:
     ) -> Any:
         """Run one step; arguments are the entry's inputs, by position or by name.
 
-        `phases` is the number of rows of each phase, where the entry has phases. Raises InputError (DFS802) for inputs that the module was not made for.
+        `phases` is the number of rows of each phase, where the entry has phases. Raises
+        InputError (DFS802) for inputs that the module was not made for.
         """
         if not named:
             for executor, replays in self._replays:

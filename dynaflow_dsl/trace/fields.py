@@ -123,7 +123,10 @@ def _wrong_phases(key: str, entry: Entry, spec: TraceSpec) -> str | None:
             )
         for name in names:
             if not isinstance(name, str) or not name.isidentifier():
-                return f"'phases' of '{key}' has the name {name!r}; it must be an identifier"
+                return (
+                    f"'phases' of '{key}' has the name {name!r}; it must be an "
+                    "identifier"
+                )
             if name in taken:
                 return (
                     f"'phases' of '{key}' has the name '{name}', which is already a "

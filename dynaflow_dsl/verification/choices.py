@@ -95,8 +95,8 @@ def verify_choices(
 
     `expected(sizes)` gives the name of the schedule and the line that chooses it, from
     the file's own words. `tried` are the sizes of the steps; those with a size of more
-    than `most_rows` are not run. `phases` are sizes that say where rows are cut. What runs is compared with the model within the
-    tolerance of its dtype.
+    than `most_rows` are not run. `phases` are sizes that say where rows are cut. What
+    runs is compared with the model within the tolerance of its dtype.
     """
     called = adapter if adapter is not None else model
     state = ModelState(*modules_of(called, model))

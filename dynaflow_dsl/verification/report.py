@@ -9,7 +9,6 @@ from typing import TypeAlias
 from dynaflow_dsl.verification.kernels import KernelTrial
 from dynaflow_dsl.verification.recording import Fault
 
-
 # The number of rows of each phase.
 Phases: TypeAlias = tuple[tuple[str, int], ...]
 
@@ -69,8 +68,9 @@ class Comparison:
                 f"NOT equal {allowed}: {self.difference.tensor} differs by "
                 f"{self.difference.largest:.1e}"
             )
+        size = step_size(self.batch, self.phases)
         return (
-            f"{step_size(self.batch, self.phases)}: {self.what} against {self.against}: {verdict}, "
+            f"{size}: {self.what} against {self.against}: {verdict}, "
             f"{self.tensors} tensors"
         )
 

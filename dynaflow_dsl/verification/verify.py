@@ -27,6 +27,7 @@ from dynaflow_dsl.verification.reference import run_reference
 from dynaflow_dsl.verification.report import (
     Comparison,
     Difference,
+    Phases,
     Recorded,
     Report,
     step_size,
@@ -113,7 +114,7 @@ def verify(
     failures: list[str] = []
     for size in batches:
         batch = size if isinstance(size, int) else sum(size.values())
-        phases = () if isinstance(size, int) else tuple(size.items())
+        phases: Phases = () if isinstance(size, int) else tuple(size.items())
         by_phase = {} if isinstance(size, int) else {"phases": dict(size)}
         with torch.random.fork_rng():
             torch.manual_seed(seed + batch)
@@ -135,6 +136,7 @@ def verify(
         def recorded(
             *given: Any,
             batch: int = batch,
+            phases: Phases = phases,
             by_phase: Mapping[str, Mapping[str, int]] = by_phase,
         ) -> Any:
             constants = list(weights.values())
@@ -146,8 +148,8 @@ def verify(
         expected = _result(reference, arguments, state)
         unsplit = _result(adapted, arguments, state)
         made: dict[str, Result] = {}
-        tried = {what: partial(way, **by_phase) for what, way in ways.items()}
-        tried = {"text": recorded, **tried}
+        tried: dict[str, Callable[..., Any]] = {"text": recorded}
+        tried |= {what: partial(way, **by_phase) for what, way in ways.items()}
         if captured is not None and _is_captured(text, batch, dict(phases)):
             tried["captured"] = partial(captured, **by_phase)
         for what, way in tried.items():

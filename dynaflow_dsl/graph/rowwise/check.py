@@ -12,6 +12,7 @@ from dynaflow_dsl.graph.model import (
     Size,
     Value,
 )
+from dynaflow_dsl.graph.rowwise.indexing import BY_INDEX
 from dynaflow_dsl.graph.rowwise.model import (
     Call,
     Fact,
@@ -25,7 +26,6 @@ from dynaflow_dsl.graph.rowwise.model import (
     fact_of_shape,
     why_not_fitting,
 )
-from dynaflow_dsl.graph.rowwise.indexing import BY_INDEX
 from dynaflow_dsl.graph.rowwise.rules import rule_for
 from dynaflow_dsl.graph.rowwise.sizes import ONE, mentions, shape_text
 from dynaflow_dsl.graph.rowwise.storage import (

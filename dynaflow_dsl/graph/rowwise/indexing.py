@@ -19,7 +19,6 @@ from dynaflow_dsl.graph.rowwise.model import (
 from dynaflow_dsl.graph.rowwise.pointwise import align, broadcast
 from dynaflow_dsl.graph.rowwise.sizes import ONE
 
-
 # Operators that find the place of each row by an index, in their first argument.
 BY_INDEX = frozenset(
     {
