@@ -15,8 +15,7 @@ import click
 
 from dynaflow_dsl.bind.model import Binding
 from dynaflow_dsl.cli.foreign import faults_shown, import_module_file
-from dynaflow_dsl.cli.making import Wanted, make_to_run
-from dynaflow_dsl.cli.models import LoadedModel
+from dynaflow_dsl.cli.making import Made, Wanted, make_to_run
 from dynaflow_dsl.cli.options import (
     Given,
     fact_option,
@@ -117,13 +116,13 @@ def _bench_file(
         module = import_module_file(made.write(Path(temporary)).module)
         for binding in made.module.bindings:
             with faults_shown(reporter):
-                _bench(reporter, module, made.loaded, binding, request)
+                _bench(reporter, module, made, binding, request)
 
 
 def _bench(
     reporter: Reporter,
     module: ModuleType,
-    loaded: LoadedModel,
+    made: Made,
     binding: Binding,
     request: Request,
 ) -> None:
@@ -134,9 +133,10 @@ def _bench(
     from dynaflow_dsl.measurement.machine import describe
     from dynaflow_dsl.measurement.measure import Failure, lines, measure
 
+    loaded, facts = made.loaded, made.given.facts
     spec, graph, schedule = loaded.spec, binding.graph, binding.schedule
     named = request.device if request.device is not None else spec.device
-    load = partial(_load, module, spec, named, graph.entry, schedule.name)
+    load = partial(_load, module, spec, named, facts, graph.entry, schedule.name)
     scheduled = load()
     device = torch.device(named)
     known = names_for(device)
@@ -186,11 +186,18 @@ def _bench(
         reporter.fail()
 
 
-def _load(module: ModuleType, spec: Any, device: Any, entry: str, schedule: str) -> Any:
+def _load(
+    module: ModuleType,
+    spec: Any,
+    device: Any,
+    facts: Mapping[str, Scalar],
+    entry: str,
+    schedule: str,
+) -> Any:
     """The executor of an entry and a schedule, loaded anew."""
     from dynaflow_dsl.verification.verify import find_executor
 
-    return find_executor(module.load(spec.model, device), entry, schedule)
+    return find_executor(module.load(spec.model, device, facts=facts), entry, schedule)
 
 
 def _sizes(binding: Binding, size: int | None) -> dict[str, int]:

@@ -186,6 +186,8 @@ def _verify(
             claims=claims_of(schedule),
             compiled=request.compiled,
             device=device,
+            # What the command line says of a machine holds here too.
+            facts=made.given.facts,
         )
         return _tell(reporter, report)
     return False
@@ -217,7 +219,10 @@ def _verify_choices(
 
     with faults_shown(reporter):
         given = module.load(
-            spec.model, request.device_for(spec), compile=request.compiled
+            spec.model,
+            request.device_for(spec),
+            compile=request.compiled,
+            facts=made.given.facts,
         )
         fine = []
         for choices in selection.entries:
@@ -263,7 +268,10 @@ def _try_out(
     rows = allowed_sizes(request.batches, first.graph, first.schedule)
     with faults_shown(reporter):
         loaded = module.load(
-            spec.model, request.device_for(spec), compile=request.compiled
+            spec.model,
+            request.device_for(spec),
+            compile=request.compiled,
+            facts=made.given.facts,
         )
         steps: dict[str, Callable[..., Any]] = {
             entry: getattr(loaded, entry, loaded)

@@ -12,7 +12,12 @@ from dynaflow_dsl.resolve import model
 from dynaflow_dsl.resolve.findings import suggestions, unknown_name
 from dynaflow_dsl.resolve.folding import Folder, Scope, assuming
 from dynaflow_dsl.resolve.intervals import find_sizes
-from dynaflow_dsl.resolve.requirements import Facts, distinct_symbols, value_of
+from dynaflow_dsl.resolve.requirements import (
+    Facts,
+    distinct_symbols,
+    value_of,
+    ways_to_say,
+)
 from dynaflow_dsl.resolve.select import PHASE
 from dynaflow_dsl.syntax import model as syntax
 
@@ -179,7 +184,7 @@ def _check_names(
             Label(symbol.span, "not a size of a step, a fact or a parameter"),
             helps=(
                 *suggestions(symbol.name, choices),
-                f"say a fact: -F {symbol.name}=VALUE",
+                *ways_to_say(symbol.name),
             ),
         )
         yield _also_a_phase(unknown, symbol.name, entries)

@@ -14,11 +14,13 @@ import torch
 from dynaflow_dsl.runtime.artifacts import cache_folder
 from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.executor import Call, Executor, Setup
+from dynaflow_dsl.runtime.facts import Fact, check_facts, facts_given, facts_here
 from dynaflow_dsl.runtime.graphs import GraphBackend, make_graphs
 from dynaflow_dsl.runtime.kernels import ComparedOnce, Kernel, source_digest
 from dynaflow_dsl.runtime.model import Capture
 from dynaflow_dsl.runtime.module_map import ModuleMap, read_map
 from dynaflow_dsl.runtime.notes import add_place
+from dynaflow_dsl.runtime.retraced import check_graphs
 from dynaflow_dsl.runtime.select import Choice, Selected
 from dynaflow_dsl.runtime.streams import MakeStreams, Streams, make_streams
 from dynaflow_dsl.runtime.weights import (
@@ -43,7 +45,8 @@ def loader(
         *,
         compile: bool = True,  # noqa: A002 - the name users expect
         cache: str | os.PathLike[str] | None = None,
-        check: Literal["quick", "none"] = "quick",
+        check: Literal["quick", "full", "none"] = "quick",
+        facts: Mapping[str, Fact] | None = None,
         capture: bool = True,
         streams: MakeStreams = make_streams,
     ) -> Any:
@@ -53,14 +56,19 @@ def loader(
         where the module chooses among them, an entry is a `Selected`.
         `compile=False` runs the module's text as it stands. `cache` is the folder of
         compiled parts (else `DFSC_CACHE_DIR`, else the user's cache). `check="none"`
-        leaves out comparing versions, source, configuration and plain attributes; the
-        model's tensors are always compared. `capture=False` captures no step in a CUDA
+        leaves out comparing versions, source, configuration and plain attributes, and
+        the facts that this process knows; the model's tensors are always compared.
+        `check="full"` also traces the model again, as the module's target says, and
+        compares its operations; that takes seconds. `facts` are what the caller knows
+        of this machine and model: those that the module was made with must be the same.
+        `capture=False` captures no step in a CUDA
         graph, whatever the schedule says. `streams` makes the streams that steps run
         on. Raises LoadError.
         """
-        if check not in ("quick", "none"):
-            raise ValueError(f'check is "quick" or "none", not {check!r}')
+        if check not in ("quick", "full", "none"):
+            raise ValueError(f'check is "quick", "full" or "none", not {check!r}')
         _check_is_model(model)
+        known = facts_given(facts)
         file = executors[0].step.__code__.co_filename
         module_map = read_map(Path(file))
         target = _device(device)
@@ -70,9 +78,14 @@ def loader(
             for executor in executors
         ]
         tensors = model_tensors(model)
-        check_model(model, tensors, module_map, target, fingerprint=check == "quick")
-        if check == "quick":
+        check_model(model, tensors, module_map, target, fingerprint=check != "none")
+        if check != "none":
             _check_kernels(executors[0].step.__globals__, module_map)
+            known = {**facts_here(model, target), **known}
+        check_facts(module_map, known)
+        if check == "full":
+            said = check_graphs(model, target, module_map, Path(file))
+            check_facts(module_map, {**said, **known})
         names = [executor.entry for executor in executors]
         if len(set(names)) < len(names):  # several schedules of one entry
             names = [executor.__name__ for executor in executors]

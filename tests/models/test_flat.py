@@ -109,7 +109,7 @@ def test_what_is_refused() -> None:
     with pytest.raises(ValueError, match="requests is 1; phases need two or more"):
         small(requests=1)
     with pytest.raises(ValueError, match="has positions for"):
-        flat_spec(small().model, capacity=10**6, requests=4)  # type: ignore[arg-type]
+        flat_spec(small().model, capacity=10**6, requests=4)
 
 
 def test_the_target_says_what_its_rows_are() -> None:

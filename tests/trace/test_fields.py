@@ -124,7 +124,10 @@ def test_an_adapter_must_make_a_module() -> None:
 
 
 def test_disjoint_names_arguments() -> None:
-    options = {"dims": {"input": ("batch", None)}, "disjoint": ("inputs",)}
+    options: dict[str, Any] = {
+        "dims": {"input": ("batch", None)},
+        "disjoint": ("inputs",),
+    }
     (found,) = trace(spec_of(MODEL, X, **options), "m:target", {}).diagnostics
     assert "'disjoint' of the target names 'inputs'" in found.message
     assert found.helps == ("did you mean 'input'?",)
