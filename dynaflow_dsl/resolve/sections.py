@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.resolve import model
+from dynaflow_dsl.resolve.completeness import check_complete
 from dynaflow_dsl.resolve.findings import Names, given_twice, unknown_name
 from dynaflow_dsl.resolve.groups import Groups, check_part
 from dynaflow_dsl.resolve.selectors import (
@@ -17,7 +18,6 @@ from dynaflow_dsl.resolve.selectors import (
 )
 from dynaflow_dsl.resolve.timeline import (
     Timeline,
-    check_complete,
     references,
     unknown_part,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,16 @@ import pytest
 import torch
 
 from dynaflow_dsl import pipeline
+from dynaflow_dsl.bind.model import Binding
+from dynaflow_dsl.cli.main import run
 from dynaflow_dsl.cli.sizes import step_sizes
 from dynaflow_dsl.runtime import Executor, InputError, PhaseSplit, Selected
 from dynaflow_dsl.source import Source
 from dynaflow_dsl.trace import Entry, TraceSpec, trace
 from dynaflow_dsl.verification.verify import phase_pieces, verify
+from dynaflow_dsl.views.data import schedule_data
+from dynaflow_dsl.views.gantt import gantt
+from dynaflow_dsl.views.windows import windows
 from tests.end_to_end.building import Built, build
 from tests.end_to_end.flat import PHASES, arguments, flat_spec
 from tests.runtime.fake_graphs import FakeGraphs
@@ -50,6 +56,16 @@ def copied(given: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*[one.clone() for one in plain], [pool.clone() for pool in pools])
 
 
+def whole(binding: Binding) -> set[str]:
+    return {
+        name
+        for part in binding.everything
+        if part.name in ("before", "after")
+        for instance in part.instances
+        for name in instance.operations
+    }
+
+
 def verified(built: Built, *, compiled: bool) -> Any:
     (binding,) = built.compiled.bindings
     return verify(
@@ -57,13 +73,7 @@ def verified(built: Built, *, compiled: bool) -> Any:
         built.spec.model,
         arguments,
         built.program("step"),
-        {
-            name
-            for part in binding.everything
-            if part.name in ("before", "after")
-            for instance in part.instances
-            for name in instance.operations
-        },
+        whole(binding),
         phase_pieces(("decode", "prefill")),
         batches=SIZES,
         entry="step",
@@ -91,6 +101,33 @@ def test_every_partition_gives_what_the_model_gives(built: Built) -> None:
 def test_compiled_parts_take_pieces_of_any_size(built: Built) -> None:
     report = verified(built, compiled=True)
     assert report.ok, str(report)
+
+
+def test_a_promise_that_does_not_hold_shows(
+    built: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that decode read what the prompt of the same request writes in the step."""
+
+    def meeting(sizes: Mapping[str, int]) -> tuple[Any, ...]:
+        x, request, place, pools = arguments(sizes)
+        rows, last = sizes["decode"], torch.full_like(place, 4)
+        place = torch.where(torch.arange(len(x)) < rows, last, place)
+        request = torch.where(torch.arange(len(x)) < rows, request[-1], request)
+        return x, request, place, pools
+
+    (binding,) = built.compiled.bindings
+    report = verify(
+        built.module,
+        built.spec.model,
+        meeting,
+        built.program("step"),
+        whole(binding),
+        phase_pieces(("decode", "prefill")),
+        batches=[{"decode": 1, "prefill": 2}],
+        compiled=False,
+    )
+    assert not report.ok
+    assert "text against model: NOT equal within" in str(report)
 
 
 def test_the_text_goes_by_the_names_of_phases(built: Built) -> None:
@@ -304,6 +341,36 @@ def test_graphs_go_by_the_rows_of_each_phase(
     # As many rows, cut elsewhere, or nobody says where.
     assert replay(given, {"decode": 3, "prefill": 2}) is None
     assert replay(given, None) is None
+
+
+# ---- what is shown and measured -----------------------------------------------------
+
+
+def test_pieces_are_shown_by_the_names_of_phases(built: Built) -> None:
+    (binding,) = built.compiled.bindings
+    said = windows(binding.schedule, [3])
+    assert "tokens in 2 pieces (decode, prefill) as phase" in said
+    assert "    page[decode]  | prev.out[prefill]\n" in said
+    assert "page[prefill] 1" in gantt(binding.schedule, [3])
+    data = schedule_data(binding.schedule, [3])
+    assert data["split"] == {"dimension": "tokens", "phases": ["decode", "prefill"]}
+
+
+@pytest.mark.slow
+def test_a_step_is_measured_with_as_many_rows_of_each_phase(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = PHASES.format(capture="").replace(
+        "dfs 1\n", 'dfs 1\n\nmodel "tests.end_to_end.flat:flat_spec"\n'
+    )
+    Path("phased.dfs").write_text(text, encoding="utf-8")
+    monkeypatch.setenv("DFSC_CACHE_DIR", str(tmp_path / "cache"))
+    few = ["--rounds", "5", "--seconds", "0.001", "--size", "9"]
+    only = ["--only", "eager", "--only", "scheduled"]
+    assert run(["bench", "phased.dfs", *few, *only]) == 0
+    said = capsys.readouterr().out
+    assert "tokens = 9, decode = 4, prefill = 5 on cpu" in said
 
 
 # ---- what verify tries --------------------------------------------------------------
