@@ -193,11 +193,13 @@ def _load(
     facts: Mapping[str, Scalar],
     entry: str,
     schedule: str,
+    **options: Any,
 ) -> Any:
     """The executor of an entry and a schedule, loaded anew."""
     from dynaflow_dsl.verification.verify import find_executor
 
-    return find_executor(module.load(spec.model, device, facts=facts), entry, schedule)
+    loaded = module.load(spec.model, device, facts=facts, **options)
+    return find_executor(loaded, entry, schedule)
 
 
 def _sizes(binding: Binding, size: int | None) -> dict[str, int]:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import torch
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from dynaflow_dsl.runtime.executor import Executor
 
@@ -25,8 +25,10 @@ ON_CUDA = (
     "reduce-overhead",
     "torch.compile, captured",
     "max-autotune, captured",
+    "torch.compile, captured, copying",
     "sequential",
     "scheduled",
+    "scheduled, copying",
 )
 _WARM_UPS = 3
 
@@ -56,8 +58,9 @@ def names_for(device: torch.device) -> tuple[str, ...]:
 def make(case: Case, name: str) -> Call:
     """A call that runs one step; raises ValueError for an unknown name.
 
-    Those that are captured by hand read their inputs where they lie and give the
-    graph's own outputs: they copy nothing, which an executor does.
+    Those that are captured, by hand or by an executor, read their inputs where they lie
+    and lend the graph's own outputs. "Copying" ones copy both, as an executor does by
+    default.
     """
     match name:
         case "eager":
@@ -74,9 +77,13 @@ def make(case: Case, name: str) -> Call:
         case "max-autotune, captured":
             mode = "max-autotune-no-cudagraphs"
             return _captured(_call(_compiled(case, mode), case.arguments))
+        case "torch.compile, captured, copying":
+            return _copying(case, _compiled(case, None))
         case "sequential":
-            return _call(_told(_sequential(case.load), case), case.arguments)
+            return _lent(_sequential(case.load), case)
         case "scheduled":
+            return _lent(case.load(outputs="lent"), case)
+        case "scheduled, copying":
             return _call(_told(case.load(), case), case.arguments)
     raise ValueError(f"no contender is named {name}")
 
@@ -92,7 +99,7 @@ def _sequential(load: Load) -> Executor:
     before = os.environ.get("DFSC_SEQUENTIAL")
     os.environ["DFSC_SEQUENTIAL"] = "1"
     try:
-        return load()
+        return load(outputs="lent")
     finally:
         if before is None:
             del os.environ["DFSC_SEQUENTIAL"]
@@ -132,6 +139,44 @@ def _captured(call: Call) -> Call:
         return outputs
 
     return replay
+
+
+def _lent(step: Executor, case: Case) -> Call:
+    """A step whose inputs lie in the memory that its graph reads."""
+    given = step.arrange(tuple(case.arguments), {})
+    sizes = step.sizes_of(given, case.phases)
+    buffers = step.buffers(**sizes)
+    arguments = []
+    for name, one in zip(step.inputs, given, strict=True):
+        own = buffers.get(name, one)
+        for target, source in zip(tree_leaves(own), tree_leaves(one), strict=True):
+            if target is not source:
+                target.copy_(source)
+        arguments.append(own)
+    return _call(_told(step, case), arguments)
+
+
+def _copying(case: Case, step: Callable[..., Any]) -> Call:
+    """A captured step whose inputs lie elsewhere each time, and whose outputs stay."""
+    own = [
+        given if position in case.in_place else tree_map(lambda one: one.clone(), given)
+        for position, given in enumerate(case.arguments)
+    ]
+    replay = _captured(_call(step, own))
+    pairs = [
+        (target, source)
+        for target, source in zip(
+            tree_leaves(own), tree_leaves(case.arguments), strict=True
+        )
+        if target is not source
+    ]
+
+    def call() -> Any:
+        for target, source in pairs:
+            target.copy_(source)
+        return tree_map(lambda one: one.clone(), replay())
+
+    return call
 
 
 def largest_difference(given: Any, expected: Any) -> float:

@@ -12,6 +12,7 @@ import torch
 
 from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.graphs import GraphBackend
+from dynaflow_dsl.runtime.input_memory import allocated
 from dynaflow_dsl.runtime.inputs import Bounds, InputCheck, InputSpecs
 from dynaflow_dsl.runtime.kernels import ComparedOnce
 from dynaflow_dsl.runtime.model import (
@@ -20,6 +21,7 @@ from dynaflow_dsl.runtime.model import (
     PhaseSplit,
     Split,
     StreamOptions,
+    TensorSpec,
 )
 from dynaflow_dsl.runtime.phases import Phases, check_phases, phases_missing
 from dynaflow_dsl.runtime.recording import Parts
@@ -37,7 +39,8 @@ class Setup:
 
     `calls` holds one callable per iteration of each part. `explain` adds to an
     exception where in the schedule it was raised. `graphs` records steps; None where
-    nothing is captured.
+    nothing is captured. With `lend`, what a captured step returns is the graph's own
+    memory.
     """
 
     calls: Mapping[str, Sequence[Call]]
@@ -46,6 +49,7 @@ class Setup:
     explain: Callable[[BaseException], None]
     always_sequential: bool = False
     graphs: GraphBackend | None = None
+    lend: bool = False
 
 
 class Executor:
@@ -113,6 +117,7 @@ class Executor:
                 setup.graphs,
                 setup.explain,
                 lambda: sum(one.compared for one in trusted),
+                setup.lend,
             )
 
     def __call__(
@@ -124,34 +129,44 @@ class Executor:
         `step`, or `sequential` where a piece of the split would be empty. Raises
         InputError (DFS802) for inputs that the module was not made for.
         """
+        arguments = self.arrange(arguments, named, phases)
         replays = self.replays
-        if replays is not None and not named:
-            replay = replays.find(arguments, phases)
-            if replay is not None:
+        if replays is not None:
+            replay = replays.find(arguments, phases if self.phases else None)
+            if replay is not None and not replay.unsplit:
                 return replays.run(replay, arguments)
-        arguments, sizes = self.check(arguments, named, phases)
-        return self.run(arguments, sizes)
+        return self.run(arguments, self.sizes_of(arguments, phases))
 
-    def check(
+    def arrange(
         self,
         arguments: tuple[Any, ...],
         named: Mapping[str, Any],
         phases: Mapping[str, int] | None = None,
-    ) -> tuple[tuple[Any, ...], Mapping[str, int]]:
-        """The arguments of a step by position, and the sizes of its dimensions.
+    ) -> tuple[Any, ...]:
+        """The arguments of a step by position. Raises InputError (DFS802).
 
-        Phases that were given are among the sizes.
+        In an entry without phases, `phases` is the name of an argument like others.
         """
         if phases is not None and not self.phases:
             named = {**named, "phases": phases}
         if named or len(arguments) != self._count:
-            arguments = self._check.arrange(arguments, named)
-        sizes = self._check(arguments)
+            return self._check.arrange(arguments, named)
+        return arguments
+
+    def sizes_of(
+        self, arguments: tuple[Any, ...], phases: Mapping[str, int] | None = None
+    ) -> Mapping[str, int]:
+        """The sizes of a step's dimensions and phases. Raises InputError (DFS802)."""
+        return self._with_phases(self._check(arguments), phases)
+
+    def _with_phases(
+        self, sizes: Mapping[str, int], phases: Mapping[str, int] | None
+    ) -> Mapping[str, int]:
         if phases is not None and self.phases:
-            return arguments, {**sizes, **check_phases(phases, self.phases, sizes)}
+            return {**sizes, **check_phases(phases, self.phases, sizes)}
         if isinstance(self.split, PhaseSplit):
             raise phases_missing(self.phases, self.split.dimension)
-        return arguments, sizes
+        return sizes
 
     def fills(self, sizes: Mapping[str, int]) -> bool:
         """Whether every piece of the split has a row in a step of these sizes."""
@@ -172,31 +187,61 @@ class Executor:
         *,
         sequential: bool = False,
     ) -> Any:
-        """Run a step with arguments that were checked; `sequential` runs it unsplit.
-
-        A step that is asked to be unsplit is not captured: the graph of its size is
-        that of the schedule.
-        """
-        replays = None if sequential else self.replays
+        """Run a step with arguments that were checked; `sequential` runs it unsplit."""
         run = self.step
-        if sequential or self._always_sequential or not self.fills(sizes):
+        fills = self.fills(sizes)
+        if sequential or self._always_sequential or not fills:
             run = self.sequential
         elif isinstance(self.split, PhaseSplit):
             rows = {name: sizes[name] for name in self.split.phases}
             run = partial(self.step, phases=rows)
         try:
             with torch.no_grad():
-                if replays is not None:
-                    return replays(run, arguments, sizes)
-                return run(*arguments)
+                if self.replays is None:
+                    return run(*arguments)
+                # Of a size that cannot be split there is one step, whoever asks.
+                return self.replays(run, arguments, sizes, unsplit=sequential and fills)
         except Exception as error:
             self._explain(error)
             raise
 
-    def report(self) -> StepReport:
-        """What has been captured so far: sizes, graphs and memory."""
+    def buffers(self, **sizes: int) -> dict[str, Any]:
+        """Tensors to write a step's inputs into, by name, of zeros at first.
+
+        `sizes` has every dimension of the entry, and for a split by phase the rows of
+        each phase. Inputs that are used in place, such as
+        caches, are not among them. Where steps of these sizes are captured, they are
+        the memory that the graph reads: who writes into them and calls the step with
+        them saves copying. All sizes share it. Raises InputError (DFS802) for sizes
+        that the module was not made for.
+        """
+        names = [name for listed in self.phases.values() for name in listed]
+        phases = {name: sizes[name] for name in names if name in sizes}
+        dimensions = {k: size for k, size in sizes.items() if k not in phases}
+        self._check.sizes(dimensions)
+        self._with_phases(dimensions, phases or None)
+        if self.replays is not None:
+            return self.replays.buffers(sizes)
+        kept = self.written if self.capture is None else self.capture.in_place
+        return {
+            name: allocated(spec, sizes, self.device)
+            if isinstance(spec, TensorSpec)
+            else [allocated(one, sizes, self.device) for one in spec]
+            for name, spec in self.inputs.items()
+            if name not in kept
+        }
+
+    def report(
+        self, chosen: Callable[[Mapping[str, int]], bool] = lambda sizes: True
+    ) -> StepReport:
+        """What has been captured so far: sizes, graphs and memory.
+
+        Of the captured sizes, `chosen` says which ones steps can have.
+        """
         name = f"{self.schedule}, entry {self.entry}"
-        return StepReport(name) if self.replays is None else self.replays.report(name)
+        if self.replays is None:
+            return StepReport(name)
+        return self.replays.report(name, chosen)
 
     def release(self) -> None:
         """Drop all captured graphs; the next step of each size is captured anew."""

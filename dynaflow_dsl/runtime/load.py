@@ -15,9 +15,8 @@ from dynaflow_dsl.runtime.artifacts import cache_folder
 from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.executor import Call, Executor, Setup
 from dynaflow_dsl.runtime.facts import Fact, check_facts, facts_given, facts_here
-from dynaflow_dsl.runtime.graphs import GraphBackend, make_graphs
+from dynaflow_dsl.runtime.graphs import GraphBackend, Pools, make_graphs
 from dynaflow_dsl.runtime.kernels import ComparedOnce, Kernel, source_digest
-from dynaflow_dsl.runtime.model import Capture
 from dynaflow_dsl.runtime.module_map import ModuleMap, read_map
 from dynaflow_dsl.runtime.notes import add_place
 from dynaflow_dsl.runtime.retraced import check_graphs
@@ -48,6 +47,7 @@ def loader(
         check: Literal["quick", "full", "none"] = "quick",
         facts: Mapping[str, Fact] | None = None,
         capture: bool = True,
+        outputs: Literal["own", "lent"] = "own",
         streams: MakeStreams = make_streams,
     ) -> Any:
         """Bind the module to `model`: an executor, or one attribute per entry.
@@ -61,12 +61,15 @@ def loader(
         `check="full"` also traces the model again, as the module's target says, and
         compares its operations; that takes seconds. `facts` are what the caller knows
         of this machine and model: those that the module was made with must be the same.
-        `capture=False` captures no step in a CUDA
-        graph, whatever the schedule says. `streams` makes the streams that steps run
-        on. Raises LoadError.
+        `capture=False` captures no step in a CUDA graph, whatever the schedule says.
+        With `outputs="lent"` what a captured step returns lies in the graph's memory
+        until the next step of the module, or until `release()`; it is copied otherwise.
+        `streams` makes the streams that steps run on. Raises LoadError.
         """
         if check not in ("quick", "full", "none"):
             raise ValueError(f'check is "quick", "full" or "none", not {check!r}')
+        if outputs not in ("own", "lent"):
+            raise ValueError(f'outputs is "own" or "lent", not {outputs!r}')
         _check_is_model(model)
         known = facts_given(facts)
         file = executors[0].step.__code__.co_filename
@@ -90,6 +93,7 @@ def loader(
         if len(set(names)) < len(names):  # several schedules of one entry
             names = [executor.__name__ for executor in executors]
         compiled: dict[str, Any] = {}
+        pools = Pools()
         loaded = [
             _load_one(
                 executor,
@@ -100,9 +104,11 @@ def loader(
                 own_streams,
                 cache_folder(cache) if compile else None,
                 compiled,
-                make_graphs(target, own_streams)
+                make_graphs(target, own_streams, pools)
                 if capture and executor.capture is not None
                 else None,
+                outputs == "lent",
+                None if select is None else select.get(executor.entry),
             )
             for executor, own_streams in zip(executors, made, strict=True)
         ]
@@ -162,14 +168,24 @@ def _device(given: str | torch.device) -> torch.device:
     return device
 
 
-def _static_sizes(capture: Capture | None) -> list[dict[str, int]]:
-    """Sizes of steps whose parts are compiled for these sizes alone."""
+def _static_steps(
+    executor: type[Executor], choose: Choice | None
+) -> list[tuple[dict[str, int], bool]]:
+    """Sizes whose parts are compiled for them alone, and whether steps run unsplit."""
+    capture = executor.capture
     if capture is None or not capture.static:
         return []
-    return [
-        {**dict(zip(capture.sizes, one, strict=True)), **capture.complete(one)}
-        for one in capture.combinations()
-    ]
+    found = []
+    for one in capture.combinations():
+        sizes = {**dict(zip(capture.sizes, one, strict=True)), **capture.complete(one)}
+        method = (
+            None
+            if choose is None
+            else choose(*[sizes[name] for name in executor.dimensions])
+        )
+        if method in (None, executor.step, executor.sequential):
+            found.append((sizes, method is executor.sequential))
+    return found
 
 
 def _load_one(
@@ -182,6 +198,8 @@ def _load_one(
     folder: Path | None,
     compiled: dict[str, Any],
     graphs: GraphBackend | None,
+    lend: bool,
+    choose: Choice | None,
 ) -> Executor:
     """One executor; `compiled` holds what others of the module compiled already."""
     parts = executor.parts()
@@ -213,7 +231,7 @@ def _load_one(
         # Inductor takes a second to import, and text that runs as it stands needs none.
         from dynaflow_dsl.runtime.compile import compile_parts
 
-        static = _static_sizes(executor.capture) if graphs is not None else []
+        static = _static_steps(executor, choose) if graphs is not None else []
         calls.update(
             compile_parts(
                 executor,
@@ -238,5 +256,6 @@ def _load_one(
             explain=explain,
             always_sequential=os.environ.get("DFSC_SEQUENTIAL") == "1",
             graphs=graphs,
+            lend=lend,
         )
     )

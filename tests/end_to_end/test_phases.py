@@ -294,7 +294,7 @@ CAPTURE = "capture decode at [0, 2]\n    capture prefill at [0, 3]"
 def backend(monkeypatch: pytest.MonkeyPatch) -> FakeGraphs:
     backend = FakeGraphs()
     monkeypatch.setattr(
-        "dynaflow_dsl.runtime.load.make_graphs", lambda device, streams: backend
+        "dynaflow_dsl.runtime.load.make_graphs", lambda device, streams, pools: backend
     )
     return backend
 
@@ -341,6 +341,55 @@ def test_graphs_go_by_the_rows_of_each_phase(
     # As many rows, cut elsewhere, or nobody says where.
     assert replay(given, {"decode": 3, "prefill": 2}) is None
     assert replay(given, None) is None
+
+
+def test_inputs_may_lie_in_the_memory_of_a_graph(
+    tmp_path: Path, backend: FakeGraphs
+) -> None:
+    built = build(flat_spec(), PHASES.format(capture=CAPTURE), tmp_path)
+    step = loaded(built)
+    phases = {"decode": 2, "prefill": 3}
+    lent = step.buffers(tokens=5, **phases)
+    assert sorted(lent) == ["place", "request", "x"]
+    assert len(lent["x"]) == 5
+    pools = [torch.randn(24, 5, 6) for _ in range(3)]
+    for seed in range(3):
+        torch.manual_seed(seed)
+        given = (*arguments(phases)[:3], pools)
+        for name, one in zip(("x", "request", "place"), given, strict=False):
+            lent[name].copy_(one)
+        expected = eager(built, copied(given))
+        made = step(lent["x"], lent["request"], lent["place"], pools, phases=phases)
+        torch.testing.assert_close(made, expected)
+    assert len(step.report().sizes) == 1
+    with pytest.raises(InputError, match="nothing says how many rows"):
+        step.buffers(tokens=5)
+    with pytest.raises(InputError, match="5 rows in all, and tokens = 6"):
+        step.buffers(tokens=6, **phases)
+
+
+CHOSEN = SELECT.replace("split tokens", f"{CAPTURE}\n    split tokens")
+
+
+def test_a_select_captures_by_phase_what_it_runs_unsplit(
+    tmp_path: Path, backend: FakeGraphs
+) -> None:
+    """Steps of fewer than four tokens are captured as well, as the model is."""
+    built = build(flat_spec(), CHOSEN, tmp_path)
+    step = loaded(built)
+    pools = [torch.randn(24, 5, 6) for _ in range(3)]
+    tried = [(2, 3), (2, 0), (0, 3), (3, 2), (2, 1)]
+    for decode, prefill in tried * 3:
+        phases = {"decode": decode, "prefill": prefill}
+        given = (*arguments(phases)[:3], pools)
+        expected = eager(built, copied(given))
+        torch.testing.assert_close(step(*given, phases=phases), expected)
+    report = step.report()["phased"]
+    assert [(one.sizes, one.step) for one in report.sizes] == [
+        ("decode = 0, prefill = 3", "sequential"),
+        ("decode = 2, prefill = 0", "sequential"),
+        ("decode = 2, prefill = 3", "step"),
+    ]
 
 
 # ---- what is shown and measured -----------------------------------------------------
