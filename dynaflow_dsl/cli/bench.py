@@ -24,11 +24,11 @@ from dynaflow_dsl.cli.options import (
 )
 from dynaflow_dsl.cli.report import Reporter, output_format_option
 from dynaflow_dsl.cli.running import chosen_files, current_project, going_on
+from dynaflow_dsl.cli.sizes import USUAL_SIZE, phases_of, sizes_to_measure
 from dynaflow_dsl.resolve.model import Scalar
 
 REFERENCES = ("torch.compile", "torch.compile, captured")
 ROUNDS = 5
-USUAL_SIZE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +144,8 @@ def _bench(
     for name in chosen:
         if name not in known:
             raise click.UsageError(f"--only: choose from {', '.join(known)}")
-    sizes = _sizes(binding, request.size)
-    phases = {n: sizes[n] for _, names in graph.phases for n in names} or None
+    sizes = sizes_to_measure(binding.graph, binding.schedule, request.size)
+    phases = phases_of(graph, sizes)
     arguments = loaded.arguments(graph.entry, sizes)
     written = set(scheduled.written)
     if scheduled.capture is not None:
@@ -200,23 +200,3 @@ def _load(
 
     loaded = module.load(spec.model, device, facts=facts, **options)
     return find_executor(loaded, entry, schedule)
-
-
-def _sizes(binding: Binding, size: int | None) -> dict[str, int]:
-    """A size for every dynamic dimension of an entry, within its bounds.
-
-    Phases share the rows, unless their largest captured sizes say otherwise.
-    """
-    captured = {line.dimension: line.sizes[-1] for line in binding.schedule.captures}
-    found: dict[str, int] = {}
-    for name, low, high in binding.graph.dimensions:
-        wanted = size if size is not None else captured.get(name, USUAL_SIZE)
-        found[name] = max(low, min(wanted, high if high is not None else wanted))
-    for dimension, phases in binding.graph.phases:
-        if size is None and set(phases) <= captured.keys():
-            found |= {name: captured[name] for name in phases}
-            found[dimension] = sum(captured[name] for name in phases)
-        else:
-            cuts = [found[dimension] * k // len(phases) for k in range(len(phases) + 1)]
-            found |= {p: cuts[k + 1] - cuts[k] for k, p in enumerate(phases)}
-    return found

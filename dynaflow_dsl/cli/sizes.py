@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice, product
 from typing import Any
 
@@ -14,6 +14,9 @@ from dynaflow_dsl.graph.model import Graph
 from dynaflow_dsl.resolve.model import Schedule
 
 USUAL = (1, 2, 3, 8)
+
+# The size that is measured where nothing is captured.
+USUAL_SIZE = 8
 
 
 def split_dimension(graph: Graph, schedule: Schedule) -> str:
@@ -51,6 +54,34 @@ def with_captured(
     lines = [line for line in schedule.captures if line.dimension == name]
     captured = [size for line in lines for size in line.sizes]
     return tuple(sorted({*sizes, *captured}))
+
+
+def sizes_to_measure(
+    graph: Graph, schedule: Schedule, size: int | None
+) -> dict[str, int]:
+    """A size for every dynamic dimension of an entry, within its bounds.
+
+    `size` goes before the largest captured one, and that before the usual one. Phases
+    share the rows, unless their largest captured sizes say otherwise.
+    """
+    captured = {line.dimension: line.sizes[-1] for line in schedule.captures}
+    found: dict[str, int] = {}
+    for name, low, high in graph.dimensions:
+        wanted = size if size is not None else captured.get(name, USUAL_SIZE)
+        found[name] = max(low, min(wanted, high if high is not None else wanted))
+    for dimension, phases in graph.phases:
+        if size is None and set(phases) <= captured.keys():
+            found |= {name: captured[name] for name in phases}
+            found[dimension] = sum(captured[name] for name in phases)
+        else:
+            cuts = [found[dimension] * k // len(phases) for k in range(len(phases) + 1)]
+            found |= {p: cuts[k + 1] - cuts[k] for k, p in enumerate(phases)}
+    return found
+
+
+def phases_of(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int] | None:
+    """The rows of each phase among sizes; None for an entry without phases."""
+    return {n: sizes[n] for _, names in graph.phases for n in names} or None
 
 
 def usual_sizes(schedule: Schedule) -> tuple[int, ...]:

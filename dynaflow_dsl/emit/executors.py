@@ -35,6 +35,7 @@ from dynaflow_dsl.resolve.model import MAIN
 # whose name starts with an underscore or is a word of Python.
 EXECUTOR_NAMES = frozenset(
     {
+        "assumed_phases",
         "check",
         "capture",
         "device",

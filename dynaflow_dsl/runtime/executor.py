@@ -85,6 +85,9 @@ class Executor:
     device: torch.device
     replays: Replays | None
 
+    # The rows of each phase in steps whose caller says none.
+    assumed_phases: Mapping[str, int] | None = None
+
     @staticmethod
     def parts() -> dict[str, Part]:
         """Which function each part runs, and with which weights."""
@@ -129,6 +132,7 @@ class Executor:
         `step`, or `sequential` where a piece of the split would be empty. Raises
         InputError (DFS802) for inputs that the module was not made for.
         """
+        phases = self.assumed_phases if phases is None else phases
         arguments = self.arrange(arguments, named, phases)
         replays = self.replays
         if replays is not None:

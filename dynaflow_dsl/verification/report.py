@@ -37,8 +37,8 @@ class Comparison:
 
     `tolerance` is None where every bit had to be equal; else it bounds the largest
     difference relative to the largest magnitude of the tensor it was found in.
-    `largest` is over all tensors. `phases` are the rows of each phase, for steps that
-    are cut by phase.
+    `largest` is over all tensors. `because` says why less than the usual was asked for.
+    `phases` are the rows of each phase, for steps that are cut by phase.
     """
 
     batch: int
@@ -48,6 +48,7 @@ class Comparison:
     largest: float
     tensors: int
     difference: Difference | None
+    because: str = ""
     phases: Phases = ()
 
     @property
@@ -68,10 +69,11 @@ class Comparison:
                 f"NOT equal {allowed}: {self.difference.tensor} differs by "
                 f"{self.difference.largest:.1e}"
             )
+        because = f" ({self.because})" if self.because else ""
         size = step_size(self.batch, self.phases)
         return (
             f"{size}: {self.what} against {self.against}: {verdict}, "
-            f"{self.tensors} tensors"
+            f"{self.tensors} tensors{because}"
         )
 
 
