@@ -405,6 +405,21 @@ def test_pieces_are_shown_by_the_names_of_phases(built: Built) -> None:
     assert data["split"] == {"dimension": "tokens", "phases": ["decode", "prefill"]}
 
 
+def test_steps_by_phase_are_repeated_with_delays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = PHASES.format(capture="").replace(
+        "dfs 1\n", 'dfs 1\n\nmodel "tests.end_to_end.flat:flat_spec"\n'
+    )
+    Path("phased.dfs").write_text(text, encoding="utf-8")
+    few = ["--text-only", "--batch", "5", "--stress", "4"]
+    assert run(["verify", "phased.dfs", *few]) == 0
+    said = capsys.readouterr().out
+    assert "entry step, stress at batch 5: ok" in said
+    assert "batch 5 (decode 2, prefill 3): text against reference" in said
+
+
 @pytest.mark.slow
 def test_a_step_is_measured_with_as_many_rows_of_each_phase(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
