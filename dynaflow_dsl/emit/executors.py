@@ -35,8 +35,9 @@ from dynaflow_dsl.resolve.model import MAIN
 # whose name starts with an underscore or is a word of Python.
 EXECUTOR_NAMES = frozenset(
     {
+        "arrange",
         "assumed_phases",
-        "check",
+        "buffers",
         "capture",
         "device",
         "dimensions",
@@ -52,6 +53,7 @@ EXECUTOR_NAMES = frozenset(
         "report",
         "schedule",
         "sequential",
+        "sizes_of",
         "split",
         "step",
         "stream_names",
