@@ -223,7 +223,9 @@ def select_schedules(
     if file.select is None:
         pairs = tuple((s, graph) for s in file.schedules for graph in model.graphs)
         return Result(SelectedSchedules(pairs))
-    entries = [EntrySizes(g.entry, g.dimensions, g.fixed) for g in model.graphs]
+    entries = [
+        EntrySizes(g.entry, g.dimensions, g.fixed, g.phases) for g in model.graphs
+    ]
     chosen = choose(file.select, Facts(facts or {}, dict(model.facts)), entries)
     if chosen.value is None:
         return Result(None, chosen.diagnostics)

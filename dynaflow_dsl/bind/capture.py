@@ -9,7 +9,7 @@ from dynaflow_dsl.diagnostics import Diagnostic, Label, Severity
 from dynaflow_dsl.graph.model import Graph, Input, Size
 from dynaflow_dsl.graph.rowwise import Rows, check_rows
 from dynaflow_dsl.graph.rowwise.sizes import ONE
-from dynaflow_dsl.resolve.model import Capture, Schedule
+from dynaflow_dsl.resolve.model import Capture, Schedule, Split
 
 # Device types that have streams, and graphs of what is put on them.
 STREAM_DEVICES = ("cuda",)
@@ -22,9 +22,17 @@ def check_captures(schedule: Schedule, graph: Graph) -> Iterator[Diagnostic]:
     dimension has one, since a graph holds for one size of everything.
     """
     bounds = {name: (low, high) for name, low, high in graph.dimensions}
+    split = schedule.split
+    by_phase = split.dimension if split is not None and split.phases else None
+    if split is not None and by_phase is not None:
+        _, high = bounds.pop(by_phase, (1, None))
+        bounds |= dict.fromkeys(split.pieces, (0, high))
     for line in schedule.captures:
         if line.dimension not in bounds:
-            yield _unknown(line, graph)
+            if split is not None and line.dimension == by_phase:
+                yield _phases_instead(line, split)
+            else:
+                yield _unknown(line, graph)
             continue
         low, high = bounds[line.dimension]
         for size in line.sizes:
@@ -63,7 +71,8 @@ def output_rows(
     found: dict[str, tuple[int | None, ...]] = {}
     everything = [operation.name for operation in graph.operations]
     for line in schedule.captures:
-        if not _has_room(line.dimension, graph):
+        dimensions = {name for name, _, _ in graph.dimensions}
+        if line.dimension not in dimensions or not _has_room(line.dimension, graph):
             continue
         check = check_rows(graph, line.dimension, everything)
         if check.refusals:
@@ -166,8 +175,28 @@ def _small_capacities(line: Capture, graph: Graph) -> Iterator[Diagnostic]:
             )
 
 
+def _phases_instead(line: Capture, split: Split) -> Diagnostic:
+    lines = " and ".join(f"'capture {name} at [...]'" for name in split.pieces)
+    return Diagnostic(
+        "DFS314",
+        f"a size of {line.dimension} does not say how large its pieces are",
+        Label(line.name_span, "one graph holds for one size of each piece"),
+        (Label(split.span, "cut by phase here"),),
+        helps=(f"capture its phases: {lines}",),
+    )
+
+
 def _unknown(line: Capture, graph: Graph) -> Diagnostic:
     names = [name for name, _, _ in graph.dimensions]
+    for dimension, phases in graph.phases:
+        if line.dimension in phases:
+            return Diagnostic(
+                "DFS314",
+                f"'{line.dimension}' is a phase of {dimension}, which is not cut by "
+                "phase here",
+                Label(line.name_span, "no size of this schedule"),
+                helps=(f"write 'capture {dimension} at [...]'",),
+            )
     near = get_close_matches(line.dimension, names, n=1)
     listed = f"dimensions of this entry: {', '.join(names) or 'none'}"
     return Diagnostic(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from difflib import get_close_matches
 
 from dynaflow_dsl.bind.dependence import Dependence
@@ -10,6 +11,7 @@ from dynaflow_dsl.bind.faults import not_sliceable, rows_mixed
 from dynaflow_dsl.bind.fragments import Fragments
 from dynaflow_dsl.bind.model import GAP
 from dynaflow_dsl.bind.ownership import AFTER_OWNER, BEFORE_OWNER
+from dynaflow_dsl.bind.phases import check_phases
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.graph.model import Graph, Size
 from dynaflow_dsl.graph.rowwise import Rows, check_rows
@@ -42,6 +44,8 @@ def split_axes(
                 ),
             )
         ]
+    if split.phases and (wrong := check_phases(split, graph)) is not None:
+        return {}, [wrong]
     inner = {
         owner: fragment
         for owner, fragment in fragments.by_owner.items()
@@ -49,14 +53,24 @@ def split_axes(
     }
     home = {number: owner for owner, f in inner.items() for number in f.numbers}
     region = {dependence.operations[number].name for number in home}
-    check = check_rows(graph, split.dimension, region)
+    phased = split.dimension in dict(graph.phases)
+    disjoint = {item.name for item in graph.inputs if item.disjoint}
+    # Where there are phases, rows of one phase may meet in such an input.
+    apart = disjoint if split.phases or not phased else set[str]()
+    check = check_rows(graph, split.dimension, region, apart)
     found = []
     for refusal in check.refusals:
         operation = dependence.operations[dependence.number[refusal.operation]]
         owner = home.get(dependence.number[refusal.operation])
         part = owner.part if owner else "the model"
         part = "what lies between the iterations" if part == GAP else part
-        found.append(rows_mixed(split, part, operation, refusal.reason))
+        refused_by = rows_mixed(split, part, operation, refusal.reason)
+        if phased and not split.phases and disjoint & set(operation.writes):
+            listed = ", ".join(dict(graph.phases)[split.dimension])
+            way = f"cut by phase: split {split.dimension} into [{listed}] as"
+            helps = (f"{way} {split.index}", *refused_by.helps)
+            refused_by = replace(refused_by, helps=helps)
+        found.append(refused_by)
     if found:
         return {}, _distinct(found)
     axes: dict[str, int] = {}

@@ -15,8 +15,7 @@ import click
 
 from dynaflow_dsl.bind.model import Binding
 from dynaflow_dsl.cli.foreign import faults_shown, import_module_file
-from dynaflow_dsl.cli.making import Wanted, make_to_run
-from dynaflow_dsl.cli.models import LoadedModel
+from dynaflow_dsl.cli.making import Made, Wanted, make_to_run
 from dynaflow_dsl.cli.options import (
     Given,
     fact_option,
@@ -25,7 +24,7 @@ from dynaflow_dsl.cli.options import (
 )
 from dynaflow_dsl.cli.report import Reporter, output_format_option
 from dynaflow_dsl.cli.running import chosen_files, current_project, going_on
-from dynaflow_dsl.cli.sizes import USUAL_SIZE, sizes_to_measure
+from dynaflow_dsl.cli.sizes import USUAL_SIZE, phases_of, sizes_to_measure
 from dynaflow_dsl.resolve.model import Scalar
 
 REFERENCES = ("torch.compile", "torch.compile, captured")
@@ -117,13 +116,13 @@ def _bench_file(
         module = import_module_file(made.write(Path(temporary)).module)
         for binding in made.module.bindings:
             with faults_shown(reporter):
-                _bench(reporter, module, made.loaded, binding, request)
+                _bench(reporter, module, made, binding, request)
 
 
 def _bench(
     reporter: Reporter,
     module: ModuleType,
-    loaded: LoadedModel,
+    made: Made,
     binding: Binding,
     request: Request,
 ) -> None:
@@ -134,9 +133,10 @@ def _bench(
     from dynaflow_dsl.measurement.machine import describe
     from dynaflow_dsl.measurement.measure import Failure, lines, measure
 
+    loaded, facts = made.loaded, made.given.facts
     spec, graph, schedule = loaded.spec, binding.graph, binding.schedule
     named = request.device if request.device is not None else spec.device
-    load = partial(_load, module, spec, named, graph.entry, schedule.name)
+    load = partial(_load, module, spec, named, facts, graph.entry, schedule.name)
     scheduled = load()
     device = torch.device(named)
     known = names_for(device)
@@ -145,6 +145,7 @@ def _bench(
         if name not in known:
             raise click.UsageError(f"--only: choose from {', '.join(known)}")
     sizes = sizes_to_measure(binding.graph, binding.schedule, request.size)
+    phases = phases_of(graph, sizes)
     arguments = loaded.arguments(graph.entry, sizes)
     written = set(scheduled.written)
     if scheduled.capture is not None:
@@ -155,12 +156,13 @@ def _bench(
         arguments=arguments,
         in_place=[k for k, name in enumerate(scheduled.inputs) if name in written],
         device=device,
+        phases=phases,
     )
     rows = measure(
         case, chosen, REFERENCES, request.rounds, request.seconds, time.perf_counter
     )
-    scheduled(*arguments)
-    scheduled(*arguments)
+    scheduled(*arguments, phases=phases)
+    scheduled(*arguments, phases=phases)
     report = scheduled.report()
     described = ", ".join(f"{name} = {size}" for name, size in sizes.items())
     title = f"{schedule.name}, entry {graph.entry}, {described} on {device}"
@@ -188,6 +190,7 @@ def _load(
     module: ModuleType,
     spec: Any,
     device: Any,
+    facts: Mapping[str, Scalar],
     entry: str,
     schedule: str,
     **options: Any,
@@ -195,4 +198,5 @@ def _load(
     """The executor of an entry and a schedule, loaded anew."""
     from dynaflow_dsl.verification.verify import find_executor
 
-    return find_executor(module.load(spec.model, device, **options), entry, schedule)
+    loaded = module.load(spec.model, device, facts=facts, **options)
+    return find_executor(loaded, entry, schedule)

@@ -25,10 +25,12 @@ class LoadedModel:
     def arguments(self, entry: str, sizes: Mapping[str, int]) -> Sequence[Any]:
         """Arguments of an entry for these sizes, made by the target.
 
+        Phases that have no size share the rows.
+
         Raises DiagnosticError (DFS110) when its code fails.
         """
         with user_code(f"making arguments of the entry '{entry}'"):
-            made: Sequence[Any] = self.spec.entries[entry].arguments(sizes)
+            made: Sequence[Any] = self.spec.entries[entry].make(sizes)
         return made
 
 

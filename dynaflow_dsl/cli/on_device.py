@@ -12,7 +12,12 @@ from dynaflow_dsl.bind.model import Binding
 from dynaflow_dsl.cli.foreign import faults_shown
 from dynaflow_dsl.cli.making import Made, Wanted
 from dynaflow_dsl.cli.report import Reporter
-from dynaflow_dsl.cli.sizes import allowed_sizes, sizes_to_measure, split_dimension
+from dynaflow_dsl.cli.sizes import (
+    allowed_sizes,
+    phases_of,
+    sizes_to_measure,
+    split_dimension,
+)
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 from dynaflow_dsl.resolve.model import Schedule
 from dynaflow_dsl.resolve.steps import step_label
@@ -77,8 +82,10 @@ def stress(
                 adapter=spec.adapted(),
                 entry=graph.entry,
                 schedule=schedule.name,
+                phases=phases_of(graph, sizes),
                 compiled=request.compiled,
                 device=device,
+                facts=made.given.facts,
             )
         fine &= report is not None and tell(reporter, report)
     return fine
@@ -105,14 +112,13 @@ def overlap(
         raise DiagnosticError([no_overlap_on_cpu()])
 
     check_cuda(device)
-    load = loads(module, binding, spec.model, device, compiled=request.compiled)
     fine = True
     assert request.overlap is not None
     for sizes in _sizes(binding, request.batches):
         report: Any = None
         with faults_shown(reporter):
             profile = profile_step(
-                load,
+                loads(module, binding, made, device, sizes, compiled=request.compiled),
                 made.loaded.arguments(graph.entry, sizes),
                 runs=OVERLAP_RUNS,
                 replay=request.replay,
@@ -135,16 +141,35 @@ def overlap(
 
 
 def loads(
-    module: ModuleType, binding: Binding, model: Any, device: str, *, compiled: bool
+    module: ModuleType,
+    binding: Binding,
+    made: Made,
+    device: str,
+    sizes: Mapping[str, int],
+    *,
+    compiled: bool,
 ) -> Callable[[Any], Any]:
-    """What loads the uncaptured executor of a binding with the streams it is given."""
+    """What loads the uncaptured executor of a binding with the streams it is given.
+
+    Its steps are cut as `sizes` say.
+    """
     from dynaflow_dsl.verification.verify import find_executor
 
     def load(streams: Any) -> Any:
         loaded = module.load(
-            model, device, compile=compiled, capture=False, streams=streams
+            made.loaded.spec.model,
+            device,
+            compile=compiled,
+            capture=False,
+            facts=made.given.facts,
+            streams=streams,
         )
-        return find_executor(loaded, binding.graph.entry, binding.schedule.name)
+        return find_executor(
+            loaded,
+            binding.graph.entry,
+            binding.schedule.name,
+            phases_of(binding.graph, sizes),
+        )
 
     return load
 
@@ -198,7 +223,10 @@ def _sizes(binding: Binding, batches: Sequence[int]) -> list[Mapping[str, int]]:
     if not batches:
         return [usual]
     name = split_dimension(graph, schedule)
-    return [{**usual, name: size} for size in allowed_sizes(batches, graph, schedule)]
+    wanted = allowed_sizes(batches, graph, schedule)
+    if graph.phases:
+        return [sizes_to_measure(graph, schedule, size) for size in wanted]
+    return [{**usual, name: size} for size in wanted]
 
 
 def _windows(schedule: Schedule) -> tuple[Any, ...]:
@@ -212,7 +240,7 @@ def _windows(schedule: Schedule) -> tuple[Any, ...]:
             tuple(
                 tuple(
                     ClaimedStep(
-                        step_label(step, schedule.pieces).removeprefix("prev."),
+                        step_label(step, schedule.piece_names).removeprefix("prev."),
                         step.previous,
                     )
                     for step in run.steps

@@ -108,7 +108,7 @@ def command(
             described = ", ".join(f"{name} = {each}" for name, each in sizes.items())
             title = f"{schedule.name}, entry {graph.entry}, {described}"
             profiles[title] = profile_step(
-                loads(module, binding, spec.model, on, compiled=not text_only),
+                loads(module, binding, made, on, sizes, compiled=not text_only),
                 made.loaded.arguments(graph.entry, sizes),
                 runs=runs,
                 replay=not eager,

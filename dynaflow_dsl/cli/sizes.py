@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import islice
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice, product
+from typing import Any
 
 import click
 
@@ -60,14 +61,27 @@ def sizes_to_measure(
 ) -> dict[str, int]:
     """A size for every dynamic dimension of an entry, within its bounds.
 
-    `size` goes before the largest captured one, and that before the usual one.
+    `size` goes before the largest captured one, and that before the usual one. Phases
+    share the rows, unless their largest captured sizes say otherwise.
     """
     captured = {line.dimension: line.sizes[-1] for line in schedule.captures}
-    found = {}
+    found: dict[str, int] = {}
     for name, low, high in graph.dimensions:
         wanted = size if size is not None else captured.get(name, USUAL_SIZE)
         found[name] = max(low, min(wanted, high if high is not None else wanted))
+    for dimension, phases in graph.phases:
+        if size is None and set(phases) <= captured.keys():
+            found |= {name: captured[name] for name in phases}
+            found[dimension] = sum(captured[name] for name in phases)
+        else:
+            cuts = [found[dimension] * k // len(phases) for k in range(len(phases) + 1)]
+            found |= {p: cuts[k + 1] - cuts[k] for k, p in enumerate(phases)}
     return found
+
+
+def phases_of(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int] | None:
+    """The rows of each phase among sizes; None for an entry without phases."""
+    return {n: sizes[n] for _, names in graph.phases for n in names} or None
 
 
 def usual_sizes(schedule: Schedule) -> tuple[int, ...]:
@@ -75,9 +89,48 @@ def usual_sizes(schedule: Schedule) -> tuple[int, ...]:
 
     Smaller steps run `sequential`; alone, they would say nothing of the schedule.
     """
+    if schedule.split is not None and schedule.split.phases:
+        count = len(schedule.split.phases)
+        return tuple(sorted({*USUAL, count, count + 1}))
     pieces = pieces_of(schedule)
     filled = (size for size in range(1, MOST_ROWS) if all_filled(pieces(size)))
     return tuple(sorted({*USUAL, *islice(filled, 2)}))
+
+
+def step_sizes(totals: Sequence[int], schedule: Schedule) -> list[int | dict[str, int]]:
+    """What to run for each number of rows: the rows of each phase, in several ways.
+
+    All rows in one phase, all but one row for each other, and nearly equal shares.
+    """
+    split = schedule.split
+    if split is None or not split.phases:
+        return list(totals)
+    found: dict[tuple[int, ...], dict[str, int]] = {}
+    count = len(split.pieces)
+    for total in totals:
+        shares = [total * k // count for k in range(count + 1)]
+        ways = [[shares[k + 1] - shares[k] for k in range(count)]]
+        for k in range(count):
+            ways.append([total if j == k else 0 for j in range(count)])
+            if total >= count:
+                most = total - count + 1
+                ways.append([most if j == k else 1 for j in range(count)])
+        for way in ways:
+            rows = dict(zip(split.pieces, way, strict=True))
+            found.setdefault((total, *way), rows)
+    return [found[key] for key in sorted(found)]
+
+
+def captured_phases(schedule: Schedule, device: str) -> list[dict[str, int]]:
+    """The captured sizes of phases, on a device that captures."""
+    split = schedule.split
+    if split is None or device.partition(":")[0] not in STREAM_DEVICES:
+        return []
+    lines = {line.dimension: line.sizes for line in schedule.captures}
+    if not split.phases or not set(split.pieces) <= lines.keys():
+        return []
+    ways = product(*(lines[name] for name in split.pieces))
+    return [dict(zip(split.pieces, way, strict=True)) for way in ways if any(way)]
 
 
 def all_filled(pieces: Sequence[slice]) -> bool:
@@ -85,10 +138,13 @@ def all_filled(pieces: Sequence[slice]) -> bool:
     return all(piece.start < piece.stop for piece in pieces)
 
 
-def pieces_of(schedule: Schedule) -> Callable[[int], Sequence[slice]]:
-    """The rows of each piece by the size of the dimension; none without a split."""
-    from dynaflow_dsl.verification.verify import proportional_pieces
+def pieces_of(schedule: Schedule) -> Callable[[Any], Sequence[slice]]:
+    """The rows of each piece by the size of the dimension, or by the rows of each phase
+    of a split by phase; none without a split."""
+    from dynaflow_dsl.verification.verify import phase_pieces, proportional_pieces
 
     if schedule.split is None:
         return lambda size: ()
+    if schedule.split.phases:
+        return phase_pieces(schedule.split.pieces)
     return proportional_pieces(schedule.split.weights, schedule.split.align)

@@ -34,8 +34,10 @@ from dynaflow_dsl.cli.sizes import (
     USUAL,
     all_filled,
     allowed_sizes,
+    captured_phases,
     pieces_of,
     split_dimension,
+    step_sizes,
     with_captured,
 )
 from dynaflow_dsl.cli.staleness import compare
@@ -215,14 +217,14 @@ def _verify(
             _whole(binding),
             pieces_of(schedule),
             adapter=spec.adapted(),
-            batches=with_captured(
-                allowed_sizes(request.batches, graph, schedule), graph, schedule, device
-            ),
+            batches=_sizes_to_run(request, graph, schedule, device),
             entry=graph.entry,
             schedule=schedule.name,
             claims=claims_of(schedule),
             compiled=request.compiled,
             device=device,
+            # What the command line says of a machine holds here too.
+            facts=made.given.facts,
         )
         return _tell(reporter, report)
     return False
@@ -249,11 +251,15 @@ def _verify_choices(
         split = schedules[name].split
         if split is None:
             return True
-        return all_filled(pieces_of(schedules[name])(sizes[split.dimension]))
+        rows = sizes if split.phases else sizes[split.dimension]
+        return all_filled(pieces_of(schedules[name])(rows))
 
     with faults_shown(reporter):
         given = module.load(
-            spec.model, request.device_for(spec), compile=request.compiled
+            spec.model,
+            request.device_for(spec),
+            compile=request.compiled,
+            facts=made.given.facts,
         )
         fine = []
         for choices in selection.entries:
@@ -266,8 +272,12 @@ def _verify_choices(
                 spec.model,
                 partial(made.loaded.arguments, graph.entry),
                 expected_choice(selection, graph, fills),
-                sizes_to_try(selection, choices, graph),
+                [
+                    {**sizes, **spec.entries[graph.entry].shares(sizes)}
+                    for sizes in sizes_to_try(selection, choices, graph)
+                ],
                 most_rows=MOST_ROWS,
+                phases=[name for _, names in graph.phases for name in names],
                 adapter=spec.adapted(),
             )
             fine.append(_tell(reporter, report))
@@ -295,7 +305,10 @@ def _try_out(
     rows = allowed_sizes(request.batches, first.graph, first.schedule)
     with faults_shown(reporter):
         loaded = module.load(
-            spec.model, request.device_for(spec), compile=request.compiled
+            spec.model,
+            request.device_for(spec),
+            compile=request.compiled,
+            facts=made.given.facts,
         )
         steps: dict[str, Callable[..., Any]] = {
             entry: getattr(loaded, entry, loaded)
@@ -316,14 +329,29 @@ def _tell(reporter: Reporter, report: Any) -> bool:
     return bool(report.ok)
 
 
+def _sizes_to_run(
+    request: Request, graph: Graph, schedule: Schedule, device: str
+) -> list[int | dict[str, int]]:
+    """Rows of the split dimension, or of each of its phases; captured ones as well."""
+    wanted = allowed_sizes(request.batches, graph, schedule)
+    totals = with_captured(wanted, graph, schedule, device)
+    captured = captured_phases(schedule, device)
+    sizes = step_sizes(totals, schedule)
+    return [*sizes, *(one for one in captured if one not in sizes)]
+
+
 def _make_arguments(
     loaded: LoadedModel, graph: Graph, schedule: Schedule
-) -> Callable[[int], Sequence[Any]]:
+) -> Callable[[Any], Sequence[Any]]:
     """Arguments for a size of the split dimension, the others as small as allowed."""
 
-    def make(batch: int) -> Sequence[Any]:
+    def make(batch: int | Mapping[str, int]) -> Sequence[Any]:
         sizes = {name: low for name, low, _ in graph.dimensions}
-        sizes[split_dimension(graph, schedule)] = batch
+        dimension = split_dimension(graph, schedule)
+        if isinstance(batch, int):
+            sizes[dimension] = batch
+        else:
+            sizes |= {**batch, dimension: sum(batch.values())}
         return loaded.arguments(graph.entry, sizes)
 
     return make
@@ -345,7 +373,7 @@ def claims_of(schedule: Schedule) -> frozenset[tuple[str, str]]:
     """Pairs of steps that windows claim to be concurrent, as the map labels them."""
 
     def label(step: Step) -> str:
-        return step_label(step, schedule.pieces)
+        return step_label(step, schedule.piece_names)
 
     return frozenset(
         (label(left), label(right))

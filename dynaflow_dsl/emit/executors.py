@@ -27,7 +27,7 @@ from dynaflow_dsl.emit.weights import (
     part_entry,
 )
 from dynaflow_dsl.plan.model import Plan, Program
-from dynaflow_dsl.plan.names import BUILTINS, identifier, spell
+from dynaflow_dsl.plan.names import BUILTINS, PHASES, identifier, spell
 from dynaflow_dsl.plan.tensor_names import (
     WeightTable,
     input_names,
@@ -41,6 +41,7 @@ from dynaflow_dsl.resolve.model import MAIN
 EXECUTOR_NAMES = frozenset(
     {
         "arrange",
+        "assumed_phases",
         "buffers",
         "capture",
         "device",
@@ -51,6 +52,7 @@ EXECUTOR_NAMES = frozenset(
         "inputs",
         "parameters",
         "parts",
+        "phases",
         "run",
         "release",
         "replays",
@@ -73,6 +75,7 @@ MODULE_NAMES = frozenset(
         "Executor",
         "Fetch",
         "Part",
+        "PhaseSplit",
         "Split",
         "StreamOptions",
         "TensorSpec",
@@ -153,13 +156,14 @@ class ModuleWriter:
                 key = f"{string(stepped[part.name])}: "
                 rows += lay_out(key, entry, ",", 12)
         arguments = [words.arguments[argument] for argument, _ in graph.signature]
+        by_phase = schedule.split is not None and bool(schedule.split.phases)
         step = StepWriter(plan, stepped, plan.streams, words, split)
         sequential = StepWriter(plan, attributes, (MAIN,), words, split=False)
         return ExecutorText(
             name,
             "\n".join(docstring([class_doc(plan)], 4)),
             tuple(class_attributes(plan)),
-            method("step", arguments),
+            method("step", [*arguments, PHASES] if by_phase else arguments),
             "\n".join(docstring(step_doc(plan), 8)),
             self._body(step, plan.step),
             method("sequential", arguments),

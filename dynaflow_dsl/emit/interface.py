@@ -21,7 +21,9 @@ def class_doc(plan: Plan) -> str:
     doc = f"{schedule.name}, entry {graph.entry}."
     split = schedule.split
     if split is not None:
-        doc += f"\n\n{split.dimension} in {len(split.weights)} pieces"
+        doc += f"\n\n{split.dimension} in {len(split.pieces)} pieces"
+        if split.phases:
+            doc += f" ({', '.join(split.pieces)})"
         doc += f", streams {', '.join(plan.streams)}."
     elif len(plan.streams) > 1:
         doc += f"\n\nStreams {', '.join(plan.streams)}."
@@ -69,7 +71,17 @@ def class_attributes(plan: Plan) -> list[str]:
     if written := _written(binding):
         names = tuple(map(string, written))
         lines += lay_out("", Bracket("written = ", "(", names), "", 4)
-    if split is not None:
+    if graph.phases:
+        named: list[Expression] = [
+            Bracket(f"{string(name)}: ", "(", tuple(map(string, phases)))
+            for name, phases in graph.phases
+        ]
+        lines += lay_out("", Bracket("phases = ", "{", tuple(named)), "", 4)
+    if split is not None and split.phases:
+        pieces = Bracket("", "(", tuple(map(string, split.pieces)))
+        by_phase = call("PhaseSplit", [string(split.dimension), pieces])
+        lines += lay_out("split = ", by_phase, "", 4)
+    elif split is not None:
         weights = [str(w) for w in _whole_numbers(split.weights)]
         arguments: list[Expression] = [
             string(split.dimension),
@@ -111,6 +123,12 @@ def _capture(binding: Binding) -> Bracket:
         for line in captures
     ]
     arguments: list[Expression] = [Bracket("", "{", tuple(sizes))]
+    split = binding.schedule.split
+    if split is not None and split.phases:
+        cut = Bracket(
+            f"{string(split.dimension)}: ", "(", tuple(map(string, split.pieces))
+        )
+        arguments.append(Bracket("phases=", "{", (cut,)))
     if names := tuple(map(string, by_address(binding.graph))):
         arguments.append(Bracket("in_place=", "(", names))
     if binding.output_rows:
@@ -150,6 +168,8 @@ def step_doc(plan: Plan) -> list[str]:
         lines.append(
             "With too few rows for one in every piece, `sequential` runs instead."
         )
+        if plan.binding.schedule.split.phases:
+            lines.append("`phases` holds the number of rows of each phase.")
     if len(plan.streams) > 1:
         lines.append(
             "What has no `del` goes where its name is given away, or when the step\n"

@@ -51,9 +51,12 @@ def emit(
             for each in selection.entries
         ]
     imports = ["Executor", "Part", "TensorSpec", "loader"]
-    if any(p.plan.binding.schedule.split for p in plans):
-        imports.insert(2, "Split")
     schedules = [proved.plan.binding.schedule for proved in plans]
+    splits = [schedule.split for schedule in schedules if schedule.split is not None]
+    if any(not split.phases for split in splits):
+        imports.insert(2, "Split")
+    if any(split.phases for split in splits):
+        imports.insert(2, "PhaseSplit")
     if any(schedule.captures for schedule in schedules):
         imports.insert(0, "Capture")
     if any(text.fetches for text in executors):

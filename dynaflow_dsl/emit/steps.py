@@ -41,7 +41,7 @@ from dynaflow_dsl.plan.model import (
     Variable,
     Wait,
 )
-from dynaflow_dsl.plan.names import Words
+from dynaflow_dsl.plan.names import PHASES, Words
 from dynaflow_dsl.source import Span
 
 INDENT = 8
@@ -127,7 +127,10 @@ class StepWriter:
         if self.split:
             pieces = self.plan.binding.schedule.pieces
             names = list(map(self.words.piece, range(pieces)))
-            cut = call("self.split.slices", [self._split_size()])
+            split = self.plan.binding.schedule.split
+            by_phase = split is not None and bool(split.phases)
+            size = PHASES if by_phase else self._split_size()
+            cut = call("self.split.slices", [size])
             yield from map(Line, assigned(names, cut, INDENT))
         if any(isinstance(s, Hold) for b in program.blocks for s in b.statements):
             yield Line(f"{margin}held = []")

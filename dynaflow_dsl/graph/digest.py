@@ -55,6 +55,11 @@ def graph_digest(graph: Graph) -> str:
         for operation in graph.operations
     )
     content.append([numbers[name] for name in graph.outputs])
+    # What most graphs have not, so that their digests stay.
+    if graph.phases:
+        content.append(["phases", graph.phases])
+    if disjoint := [item.name for item in graph.inputs if item.disjoint]:
+        content.append(["disjoint", disjoint])
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]
 
 

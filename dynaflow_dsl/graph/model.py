@@ -130,7 +130,8 @@ class Input:
     keep their address between steps (KV caches). `constant` inputs are small tensors
     made while tracing; their `data` is a nested tuple of numbers. A persistent input
     has room for `capacity` rows, None where its owner decides; with `scratch`, those
-    beyond a step's size may be overwritten.
+    beyond a step's size may be overwritten. Rows read and write a `disjoint` input at
+    places that never coincide.
     """
 
     name: str
@@ -140,6 +141,7 @@ class Input:
     data: object = None
     capacity: int | None = None
     scratch: bool = False
+    disjoint: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,8 @@ class Graph:
     dynamic dimensions with their bounds (inclusive; None is unbounded). `signature` are
     the adapter's argument names with the number of tensors of a list argument, or None
     for a plain tensor. `modules` are all module paths of the user's model. `fixed` are
-    sizes that every step of the entry has, by the names that a `select` reads.
+    sizes that every step of the entry has, by the names that a `select` reads. `phases`
+    are those that rows of a dimension belong to, in the order in which they lie there.
     """
 
     entry: str
@@ -161,6 +164,7 @@ class Graph:
     signature: tuple[tuple[str, int | None], ...]
     modules: tuple[str, ...]
     fixed: tuple[tuple[str, int], ...] = ()
+    phases: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Mapping
+from typing import NoReturn
 
 from dynaflow_dsl.diagnostics import Diagnostic, Result
+from dynaflow_dsl.graph.fields import (
+    WrongError,
+    each_of,
+    fields_of,
+    names_of,
+    repeated,
+    scalars_of,
+    string_of,
+    strings_of,
+)
 from dynaflow_dsl.graph.model import (
     Argument,
     Graph,
@@ -22,8 +32,6 @@ from dynaflow_dsl.graph.model import (
 )
 from dynaflow_dsl.graph.operands import read_values
 from dynaflow_dsl.graph.text import TextError, read_argument, read_type
-
-T = TypeVar("T")
 
 FORMAT = 2
 """The format of snapshots that is written and read."""
@@ -59,7 +67,13 @@ _GRAPH_KEYS = {
     "code": dict,
 }
 _INPUT_KEYS = {"kind": str, "name": str, "value": list}
-_INPUT_OPTIONS = {"argument": int, "data": object, "capacity": int, "scratch": bool}
+_INPUT_OPTIONS = {
+    "argument": int,
+    "data": object,
+    "capacity": int,
+    "scratch": bool,
+    "disjoint": bool,
+}
 _OPERATION_KEYS = {
     "name": str,
     "call": str,
@@ -79,10 +93,6 @@ _OPERATION_OPTIONS = {
 }
 
 
-class _Wrong(Exception):
-    """What is wrong with a part of the snapshot; places are added on the way out."""
-
-
 def parse_snapshot(text: str, name: str) -> Result[TracedModel]:
     """The traced model in a snapshot; `name` is the file's, for messages.
 
@@ -90,9 +100,9 @@ def parse_snapshot(text: str, name: str) -> Result[TracedModel]:
     """
     try:
         if len(text) > _LONGEST_TEXT:
-            raise _Wrong(f"it has more than {_LONGEST_TEXT} characters")
+            raise WrongError(f"it has more than {_LONGEST_TEXT} characters")
         return Result(_model(json.loads(text, parse_constant=_no_constant)))
-    except _Wrong as wrong:
+    except WrongError as wrong:
         problem = str(wrong)
     except json.JSONDecodeError as error:
         problem = f"line {error.lineno}, column {error.colno}: {error.msg}"
@@ -114,28 +124,28 @@ def parse_snapshot(text: str, name: str) -> Result[TracedModel]:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise _Wrong(f"{name} is no JSON number")
+    raise WrongError(f"{name} is no JSON number")
 
 
 def _model(data: object) -> TracedModel:
-    fields = _fields(data, _MODEL_KEYS)
+    fields = fields_of(data, _MODEL_KEYS)
     if fields["format"] != FORMAT:
-        raise _Wrong(f"its format is {fields['format']}, not {FORMAT}")
-    graphs = _each("graphs", fields["graphs"], _graph)
+        raise WrongError(f"its format is {fields['format']}, not {FORMAT}")
+    graphs = each_of("graphs", fields["graphs"], _graph)
     if not graphs:
-        raise _Wrong("graphs: there is none")
-    if _repeated(graph.entry for graph in graphs) is not None:
-        raise _Wrong("graphs: two have one entry")
+        raise WrongError("graphs: there is none")
+    if repeated(graph.entry for graph in graphs) is not None:
+        raise WrongError("graphs: two have one entry")
     return TracedModel(
         target=fields["target"],
-        arguments=_scalars("arguments", fields["arguments"]),
+        arguments=scalars_of("arguments", fields["arguments"]),
         model_class=fields["model"],
         device=fields["device"],
         dtype=fields["dtype"],
         captured_by=fields["captured_by"],
-        facts=_scalars("facts", fields["facts"]),
+        facts=scalars_of("facts", fields["facts"]),
         fingerprint=tuple(
-            (key, _string(f"fingerprint.{key}", value))
+            (key, string_of(f"fingerprint.{key}", value))
             for key, value in fields["fingerprint"].items()
         ),
         graphs=graphs,
@@ -182,16 +192,16 @@ class _Scope:
             for size in (*found.shape, *found.strides):
                 self.check_size(size)
                 if size.factor < 0:
-                    raise _Wrong(f"{text!r} has a size below 0")
+                    raise WrongError(f"{text!r} has a size below 0")
         return found
 
     def check_size(self, size: Size) -> None:
         """Every dimension of a size must be declared, and a factor fit torch's."""
         if abs(size.factor) > _LARGEST_SIZE:
-            raise _Wrong(f"the size {size} has more than 64 bits")
+            raise WrongError(f"the size {size} has more than 64 bits")
         for dimension in size.dimensions:
             if dimension not in self.dimensions:
-                raise _Wrong(f"the dimension {dimension} is not declared")
+                raise WrongError(f"the dimension {dimension} is not declared")
 
     def check(self, argument: Argument) -> None:
         """What an argument refers to must have been read."""
@@ -206,7 +216,7 @@ class _Scope:
     def known(self, name: str) -> str:
         """The name of a value that has been read."""
         if name not in self.storages:
-            raise _Wrong(f"there is no value {name!r} at this place")
+            raise WrongError(f"there is no value {name!r} at this place")
         return name
 
     def line(self, text: str) -> SourceLine:
@@ -215,35 +225,37 @@ class _Scope:
         if found is None:
             file, _, number = text.rpartition(":")
             if not file or not number.isdecimal() or text not in self.code:
-                raise _Wrong(f"the source line {text!r} is not in 'code'")
+                raise WrongError(f"the source line {text!r} is not in 'code'")
             found = self.lines[text] = SourceLine(file, int(number), self.code[text])
         return found
 
 
 def _graph(data: object) -> Graph:
-    fields = _fields(data, _GRAPH_KEYS, {"fixed": dict})
-    dimensions = _each("dimensions", fields["dimensions"], _dimension)
-    code = {key: _string(f"code.{key}", value) for key, value in fields["code"].items()}
-    if (twice := _repeated(name for name, _, _ in dimensions)) is not None:
-        raise _Wrong(f"dimensions: {twice} is there twice")
-    modules = _strings("modules", fields["modules"])
-    if (twice := _repeated(modules)) is not None:
-        raise _Wrong(f"modules: {twice!r} is there twice")
+    fields = fields_of(data, _GRAPH_KEYS, {"fixed": dict, "phases": dict})
+    dimensions = each_of("dimensions", fields["dimensions"], _dimension)
+    code = {
+        key: string_of(f"code.{key}", value) for key, value in fields["code"].items()
+    }
+    if (twice := repeated(name for name, _, _ in dimensions)) is not None:
+        raise WrongError(f"dimensions: {twice} is there twice")
+    modules = strings_of("modules", fields["modules"])
+    if (twice := repeated(modules)) is not None:
+        raise WrongError(f"modules: {twice!r} is there twice")
     scope = _Scope(
         frozenset(name for name, _, _ in dimensions),
         frozenset(modules),
-        {k: _names(f"functions.{k}", v) for k, v in fields["functions"].items()},
+        {k: names_of(f"functions.{k}", v) for k, v in fields["functions"].items()},
         code,
     )
-    signature = _each("signature", fields["signature"], _argument_name)
-    if (twice := _repeated(name for name, _ in signature)) is not None:
-        raise _Wrong(f"signature: {twice!r} is there twice")
-    inputs = _each("inputs", fields["inputs"], lambda item: _input(item, scope))
+    signature = each_of("signature", fields["signature"], _argument_name)
+    if (twice := repeated(name for name, _ in signature)) is not None:
+        raise WrongError(f"signature: {twice!r} is there twice")
+    inputs = each_of("inputs", fields["inputs"], lambda item: _input(item, scope))
     _check_signature(signature, inputs)
-    operations = _each(
+    operations = each_of(
         "operations", fields["operations"], lambda item: _operation(item, scope)
     )
-    outputs = _strings("outputs", fields["outputs"])
+    outputs = strings_of("outputs", fields["outputs"])
     for output in outputs:
         scope.known(output)
     return Graph(
@@ -258,16 +270,36 @@ def _graph(data: object) -> Graph:
             _fixed(name, size, dimensions)
             for name, size in fields.get("fixed", {}).items()
         ),
+        phases=_phases(fields.get("phases", {}), dimensions, fields.get("fixed", {})),
     )
+
+
+def _phases(
+    data: Mapping[str, object],
+    dimensions: tuple[tuple[str, int, int | None], ...],
+    fixed: Mapping[str, object],
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    taken = {*(name for name, _, _ in dimensions), *fixed}
+    found: list[tuple[str, tuple[str, ...]]] = []
+    for dimension, listed in data.items():
+        names = names_of(f"phases.{dimension}", listed)
+        if dimension not in (name for name, _, _ in dimensions) or len(names) < 2:
+            raise WrongError(f"phases: {dimension!r} is no dimension with phases")
+        for name in names:
+            if not name.isidentifier() or name in taken:
+                raise WrongError(f"phases: {name!r} is no name for rows of {dimension}")
+            taken.add(name)
+        found.append((dimension, names))
+    return tuple(found)
 
 
 def _fixed(
     name: str, size: object, dimensions: tuple[tuple[str, int, int | None], ...]
 ) -> tuple[str, int]:
     if not name.isidentifier() or name in (known for known, _, _ in dimensions):
-        raise _Wrong(f"fixed: {name!r} is no name for a size of every step")
+        raise WrongError(f"fixed: {name!r} is no name for a size of every step")
     if type(size) is not int or not 1 <= size <= _LARGEST_SIZE:
-        raise _Wrong(f"fixed: {name} is {size!r}, which is no size")
+        raise WrongError(f"fixed: {name} is {size!r}, which is no size")
     return name, size
 
 
@@ -276,9 +308,9 @@ def _dimension(data: object) -> tuple[str, int, int | None]:
         case [str(name), int(low), None | int() as high] if name.isidentifier():
             if not isinstance(low, bool) and not isinstance(high, bool):
                 if not 1 <= low <= (low if high is None else high) <= _LARGEST_SIZE:
-                    raise _Wrong(f"{name} has no sizes from {low} to {high}")
+                    raise WrongError(f"{name} has no sizes from {low} to {high}")
                 return name, low, high
-    raise _Wrong("it is not [name, lowest, highest]")
+    raise WrongError("it is not [name, lowest, highest]")
 
 
 def _argument_name(data: object) -> tuple[str, int | None]:
@@ -286,32 +318,35 @@ def _argument_name(data: object) -> tuple[str, int | None]:
         case [str(name), None | int() as count] if not isinstance(count, bool):
             if count is None or 0 <= count <= 100_000:
                 return name, count
-    raise _Wrong("it is not [name, number of tensors]")
+    raise WrongError("it is not [name, number of tensors]")
 
 
 def _input(data: object, scope: _Scope) -> Input:
-    fields = _fields(data, _INPUT_KEYS, _INPUT_OPTIONS)
+    fields = fields_of(data, _INPUT_KEYS, _INPUT_OPTIONS)
     kind = fields["kind"]
     if kind not in _KINDS:
-        raise _Wrong(f"kind: {kind!r} is none of {', '.join(_KINDS)}")
+        raise WrongError(f"kind: {kind!r} is none of {', '.join(_KINDS)}")
     if ("argument" in fields) != (kind in ("step", "persistent")):
-        raise _Wrong("step and persistent inputs, and only they, have an argument")
+        raise WrongError("step and persistent inputs, and only they, have an argument")
     if ("data" in fields) != (kind == "constant"):
-        raise _Wrong("constants, and only they, have data")
+        raise WrongError("constants, and only they, have data")
     capacity, scratch = fields.get("capacity"), fields.get("scratch", False)
+    disjoint = fields.get("disjoint", False)
     if kind != "persistent" and (capacity is not None or scratch):
-        raise _Wrong("only persistent inputs have a capacity or scratch rows")
+        raise WrongError("only persistent inputs have a capacity or scratch rows")
+    if disjoint and "argument" not in fields:
+        raise WrongError("only arguments of a step are disjoint")
     if capacity is not None and not 1 <= capacity <= _LARGEST_SIZE:
-        raise _Wrong(f"there is no capacity of {capacity} rows")
+        raise WrongError(f"there is no capacity of {capacity} rows")
     value = _value(fields["value"], scope)
     name = fields["name"]
     # An operation may have taken the name.
     suffix = value.name.removeprefix(name)
     if not name or not value.name.startswith(name) or suffix.replace("@input", ""):
-        raise _Wrong(f"its value is {value.name!r}, which is not named after it")
+        raise WrongError(f"its value is {value.name!r}, which is not named after it")
     constant = read_argument(fields["data"]) if kind == "constant" else None
     argument = fields.get("argument")
-    return Input(name, kind, value, argument, constant, capacity, scratch)
+    return Input(name, kind, value, argument, constant, capacity, scratch, disjoint)
 
 
 def _check_signature(
@@ -324,17 +359,17 @@ def _check_signature(
     ]
     given = [(i.name, i.argument) for i in inputs if i.argument is not None]
     if expected != given:
-        raise _Wrong("inputs: they are not the arguments that the signature lists")
+        raise WrongError("inputs: they are not the arguments that the signature lists")
     held = (item.name for item in inputs if item.argument is None)
-    if (twice := _repeated(held)) is not None:
-        raise _Wrong(f"inputs: {twice!r} is there twice")
+    if (twice := repeated(held)) is not None:
+        raise WrongError(f"inputs: {twice!r} is there twice")
 
 
 def _operation(data: object, scope: _Scope) -> Operation:
-    fields = _fields(data, _OPERATION_KEYS, _OPERATION_OPTIONS)
+    fields = fields_of(data, _OPERATION_KEYS, _OPERATION_OPTIONS)
     name = fields["name"]
     if name in scope.operations:
-        raise _Wrong(f"two operations have the name {name!r}")
+        raise WrongError(f"two operations have the name {name!r}")
     scope.operations.add(name)
     try:
         arguments = tuple([read_argument(item) for item in fields["arguments"]])
@@ -342,19 +377,19 @@ def _operation(data: object, scope: _Scope) -> Operation:
             [(key, read_argument(v)) for key, v in fields.get("keywords", {}).items()]
         )
     except TextError as error:
-        raise _Wrong(str(error)) from None
+        raise WrongError(str(error)) from None
     for argument in arguments:
         scope.check(argument)
     for _, argument in keywords:
         scope.check(argument)
     if not _OPERATOR.fullmatch(fields["call"]):
-        raise _Wrong(f"{fields['call']!r} is no operator")
+        raise WrongError(f"{fields['call']!r} is no operator")
     if fields["module"] not in scope.modules:
-        raise _Wrong(f"{fields['module']!r} is none of 'modules'")
+        raise WrongError(f"{fields['module']!r} is none of 'modules'")
     functions = fields.get("functions")
     if functions is not None and functions not in scope.functions:
-        raise _Wrong(f"{functions!r} is none of 'functions'")
-    writes = _strings("writes", fields.get("writes", []))
+        raise WrongError(f"{functions!r} is none of 'functions'")
+    writes = strings_of("writes", fields.get("writes", []))
     source = fields.get("source")
     operation = Operation(
         name=name,
@@ -370,11 +405,11 @@ def _operation(data: object, scope: _Scope) -> Operation:
         multiple=fields.get("multiple", False),
         writes=writes,
         view=fields.get("view", False),
-        tags=_strings("tags", fields.get("tags", [])),
+        tags=strings_of("tags", fields.get("tags", [])),
         module=fields["module"],
         source=None if source is None else scope.line(source),
         functions=() if functions is None else scope.functions[functions],
-        marks=_names("marks", fields["marks"]) if "marks" in fields else (),
+        marks=names_of("marks", fields["marks"]) if "marks" in fields else (),
     )
     _check_memory(operation, scope)
     return operation
@@ -387,27 +422,27 @@ def _check_memory(operation: Operation, scope: _Scope) -> None:
     read = read_values(operation)
     for written in operation.writes:
         if written not in read:
-            raise _Wrong(f"it writes {written!r}, which is none of its arguments")
+            raise WrongError(f"it writes {written!r}, which is none of its arguments")
     if operation.view:
         seen = {scope.storages[name] for name in read}
         made = {value.storage for value in operation.results if value is not None}
         if operation.writes or not made or not made <= seen:
-            raise _Wrong("it is a view, but not of one of its arguments")
+            raise WrongError("it is a view, but not of one of its arguments")
 
 
 def _value(data: object, scope: _Scope) -> Value:
     if not isinstance(data, list) or not 2 <= len(data) <= 3:
-        raise _Wrong("a value is not [name, type] or [name, type, shared with]")
+        raise WrongError("a value is not [name, type] or [name, type, shared with]")
     for item in data:
         if not isinstance(item, str):
-            raise _Wrong("a value is not a list of strings")
+            raise WrongError("a value is not a list of strings")
     name, text = data[0], data[1]
     if name in scope.storages:
-        raise _Wrong(f"two values have the name {name!r}")
+        raise WrongError(f"two values have the name {name!r}")
     try:
         traced = scope.type(text)
     except TextError as error:
-        raise _Wrong(str(error)) from None
+        raise WrongError(str(error)) from None
     if len(data) == 3:
         storage = scope.storages[scope.known(data[2])]
     else:
@@ -415,82 +450,3 @@ def _value(data: object, scope: _Scope) -> Value:
         scope.count += 1
     scope.storages[name] = storage
     return Value(name, traced, storage)
-
-
-def _fields(
-    data: object,
-    required: Mapping[str, type],
-    optional: Mapping[str, type] | None = None,
-) -> dict[str, Any]:
-    """An object with these fields of these types, and no others."""
-    if not isinstance(data, dict):
-        raise _Wrong("it is not an object")
-    options = optional or {}
-    for key, wanted in required.items():
-        if key not in data:
-            raise _Wrong(f"'{key}' is missing")
-        value = data[key]
-        if type(value) is not wanted:
-            raise _Wrong(f"'{key}' is not of type {wanted.__name__}")
-    if len(data) > len(required):
-        for key, value in data.items():
-            if key in required:
-                continue
-            if key not in options:
-                raise _Wrong(f"'{key}' is unknown")
-            if options[key] is not object and type(value) is not options[key]:
-                raise _Wrong(f"'{key}' is not of type {options[key].__name__}")
-    return data
-
-
-def _repeated(names: Iterable[str]) -> str | None:
-    """The first name that is there twice."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            return name
-        seen.add(name)
-    return None
-
-
-def _each(name: str, items: list[object], read: Callable[[object], T]) -> tuple[T, ...]:
-    result: list[T] = []
-    for index, item in enumerate(items):
-        try:
-            result.append(read(item))
-        except (_Wrong, TextError) as wrong:
-            raise _Wrong(f"{name}[{index}]: {wrong}") from None
-    return tuple(result)
-
-
-def _scalars(
-    name: str, data: Mapping[str, object]
-) -> tuple[tuple[str, bool | int | float | str], ...]:
-    scalars: list[tuple[str, bool | int | float | str]] = []
-    for key, value in data.items():
-        if not isinstance(value, bool | int | float | str):
-            raise _Wrong(f"{name}.{key}: it is no number, string or truth value")
-        scalars.append((key, value))
-    return tuple(scalars)
-
-
-def _string(name: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise _Wrong(f"{name}: it is no string")
-    return value
-
-
-def _names(name: str, data: object) -> tuple[str, ...]:
-    """Names, each there once."""
-    if not isinstance(data, list) or not all(isinstance(n, str) and n for n in data):
-        raise _Wrong(f"{name}: it is no list of names")
-    if (twice := _repeated(data)) is not None:
-        raise _Wrong(f"{name}: {twice!r} is there twice")
-    return tuple(data)
-
-
-def _strings(name: str, items: list[object]) -> tuple[str, ...]:
-    for item in items:
-        if not isinstance(item, str):
-            raise _Wrong(f"{name}: it holds something that is no string")
-    return tuple(items)  # type: ignore[arg-type]

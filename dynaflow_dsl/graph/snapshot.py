@@ -65,6 +65,7 @@ def _graph(graph: Graph) -> str:
         f'   "entry": {_json(graph.entry)}',
         f'   "dimensions": {_json([list(item) for item in graph.dimensions])}',
         *([f'   "fixed": {_json(dict(graph.fixed))}'] if graph.fixed else []),
+        *([f'   "phases": {_phases(graph)}'] if graph.phases else []),
         f'   "signature": {_json([list(item) for item in graph.signature])}',
         f'   "outputs": {_json(list(graph.outputs))}',
         _block("modules", map(_json, graph.modules)),
@@ -118,7 +119,13 @@ def _input(item: Input, owners: dict[int, str]) -> Mapping[str, object]:
         data["capacity"] = item.capacity
     if item.scratch:
         data["scratch"] = True
+    if item.disjoint:
+        data["disjoint"] = True
     return data
+
+
+def _phases(graph: Graph) -> str:
+    return _json({dimension: list(names) for dimension, names in graph.phases})
 
 
 def _operation(

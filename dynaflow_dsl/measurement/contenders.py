@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -38,7 +39,7 @@ class Case:
 
     `adapted` makes the module that `arguments` are for; `load` gives the executor.
     `in_place` are the positions of arguments that come again in every step, such as a
-    cache.
+    cache. `phases` are the rows of each phase, where the entry has phases.
     """
 
     adapted: Callable[[], torch.nn.Module]
@@ -46,6 +47,7 @@ class Case:
     arguments: Sequence[Any]
     in_place: Sequence[int]
     device: torch.device
+    phases: Mapping[str, int] | None = None
 
 
 def names_for(device: torch.device) -> tuple[str, ...]:
@@ -82,7 +84,7 @@ def make(case: Case, name: str) -> Call:
         case "scheduled":
             return _lent(case.load(outputs="lent"), case)
         case "scheduled, copying":
-            return _call(case.load(), case.arguments)
+            return _call(_told(case.load(), case), case.arguments)
     raise ValueError(f"no contender is named {name}")
 
 
@@ -103,6 +105,13 @@ def _sequential(load: Load) -> Executor:
             del os.environ["DFSC_SEQUENTIAL"]
         else:
             os.environ["DFSC_SEQUENTIAL"] = before
+
+
+def _told(executor: Executor, case: Case) -> Callable[..., Any]:
+    """The executor with what it has to be told of a step beside its inputs."""
+    if case.phases is None:
+        return executor
+    return partial(executor, phases=case.phases)
 
 
 def _call(step: Callable[..., Any], arguments: Sequence[Any]) -> Call:
@@ -134,16 +143,17 @@ def _captured(call: Call) -> Call:
 
 def _lent(step: Executor, case: Case) -> Call:
     """A step whose inputs lie in the memory that its graph reads."""
-    sizes = step.sizes_of(step.arrange(tuple(case.arguments), {}))
+    given = step.arrange(tuple(case.arguments), {})
+    sizes = step.sizes_of(given, case.phases)
     buffers = step.buffers(**sizes)
     arguments = []
-    for name, given in zip(step.inputs, case.arguments, strict=True):
-        own = buffers.get(name, given)
-        for target, source in zip(tree_leaves(own), tree_leaves(given), strict=True):
+    for name, one in zip(step.inputs, given, strict=True):
+        own = buffers.get(name, one)
+        for target, source in zip(tree_leaves(own), tree_leaves(one), strict=True):
             if target is not source:
                 target.copy_(source)
         arguments.append(own)
-    return _call(step, arguments)
+    return _call(_told(step, case), arguments)
 
 
 def _copying(case: Case, step: Callable[..., Any]) -> Call:

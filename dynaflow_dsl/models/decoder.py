@@ -49,10 +49,7 @@ def decoder_spec(
     own masks. Raises ValueError for models whose attention or experts the adapter does
     not know, and for caches longer than its positions.
     """
-    config = model.config.get_text_config()
-    _check_attention(model)
-    _check_capacity(config, capacity)
-    check_experts(model)
+    check_decoder(model, capacity)
     if sequence is not None and not 1 < sequence <= capacity:
         raise ValueError(
             f"sequence is {sequence}; it must be more than 1 and at most the "
@@ -61,15 +58,7 @@ def decoder_spec(
     lengths = {"decode": 1} if decode else {}
     if sequence is not None:
         lengths["prefill"] = sequence
-    heads = config.num_attention_heads
-    known = {
-        "layers": config.num_hidden_layers,
-        "hidden": config.hidden_size,
-        "heads": heads,
-        "kv_heads": getattr(config, "num_key_value_heads", None) or heads,
-        "vocab": config.vocab_size,
-        "capacity": capacity,
-    }
+    known = decoder_facts(model, capacity)
     meta = model.device.type == "meta"
     shapes = cache_shapes(model)
     return TraceSpec(
@@ -99,6 +88,28 @@ def decoder_spec(
         device=device if meta else model.device.type,
         dtype=model.dtype,
     )
+
+
+def decoder_facts(model: PreTrainedModel, capacity: int) -> dict[str, int]:
+    """What schedules may require of a decoder with a cache of this length."""
+    config = model.config.get_text_config()
+    heads = config.num_attention_heads
+    return {
+        "layers": config.num_hidden_layers,
+        "hidden": config.hidden_size,
+        "heads": heads,
+        "kv_heads": getattr(config, "num_key_value_heads", None) or heads,
+        "vocab": config.vocab_size,
+        "capacity": capacity,
+    }
+
+
+def check_decoder(model: PreTrainedModel, capacity: int) -> None:
+    """Raise ValueError for attention or experts that no adapter knows, and for caches
+    longer than the model's positions."""
+    _check_attention(model)
+    _check_capacity(model.config.get_text_config(), capacity)
+    check_experts(model)
 
 
 def check_experts(model: PreTrainedModel) -> None:

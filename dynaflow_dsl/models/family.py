@@ -10,6 +10,7 @@ from transformers import PreTrainedConfig
 
 from dynaflow_dsl.models.architecture import Architecture, WeightOptions
 from dynaflow_dsl.models.decoder import decoder_spec
+from dynaflow_dsl.models.flat import flat_spec
 from dynaflow_dsl.trace import TraceSpec
 
 FIELDS = {
@@ -60,11 +61,18 @@ class PromptOptions(DecodeOptions, total=False):
     sequence: int
 
 
+class FlatOptions(DecodeOptions, total=False):
+    """The options of targets with flat tokens: `requests` is what the cache holds."""
+
+    requests: int
+
+
 @dataclass(frozen=True, slots=True)
 class Family(Architecture):
     """Decoders of one class.
 
-    `decode` and `prefill` make targets with one entry each, `serve` one with both.
+    `decode` and `prefill` make targets with one entry each, `serve` one with both;
+    `flat` puts tokens of both kinds into one step.
     """
 
     fields: Mapping[str, str] = field(default_factory=FIELDS.copy)
@@ -91,6 +99,22 @@ class Family(Architecture):
         """
         sequence = options.pop("sequence", 16)
         return self._spec(dict(options), sequence=sequence, decode=True)
+
+    def flat(self, **options: Unpack[FlatOptions]) -> TraceSpec:
+        """Tokens of several requests in one step, as a serving engine has them.
+
+        Raises ValueError for a size that the family has not.
+        """
+        requests = options.pop("requests", 64)
+        capacity = options.get("capacity", 64)
+        config = self.sized(options, capacity)
+        return flat_spec(
+            self.random(dict(options), config),
+            capacity=capacity,
+            requests=requests,
+            facts=self.facts(config),
+            device=options.get("device", "cpu"),
+        )
 
     def sized(self, options: Mapping[str, Any], capacity: int) -> PreTrainedConfig:
         """The configuration that options say, with places for `capacity` tokens.

@@ -1,6 +1,7 @@
 """Trace targets for Hugging Face's Llama with random weights.
 
-`decode` and `prefill` have one entry each, `serve` has both. For a model of your own
+`decode` and `prefill` have one entry each, `serve` has both, and `flat` has tokens of
+several requests in one step. For a model of your own
 use `dynaflow_dsl.models.decoder.decoder_spec`.
 """
 
@@ -56,3 +57,4 @@ LLAMA = Family(
 )
 
 decode, prefill, serve = LLAMA.decode, LLAMA.prefill, LLAMA.serve
+flat = LLAMA.flat

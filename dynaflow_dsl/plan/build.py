@@ -117,7 +117,7 @@ def event_name(signal: Signal, draft_table: VariableTable) -> str:
         return BEFORE_DONE if draft_table.binding.before is not None else START_EVENT
     if signal.piece is None:
         return f"{signal.part}{ALL_DONE}"
-    return f"{piece_name(signal.part, signal.piece, draft_table.pieces)}_done"
+    return f"{piece_name(signal.part, signal.piece, draft_table.endings)}_done"
 
 
 def _before(
@@ -162,7 +162,7 @@ def _slices(value: str, name: str, table: VariableTable) -> list[Slices]:
     whole = whole_operand(value, table)
     if name in table.whole_states:
         return [Slices((name,), whole)]
-    targets = tuple(piece_name(name, k, table.pieces) for k in range(table.pieces))
+    targets = tuple(piece_name(name, k, table.endings) for k in range(table.pieces))
     if table.pieces > 1 and not table.is_cut(value):
         # The same for each piece.
         return [Slices((target,), whole) for target in targets]
@@ -173,7 +173,7 @@ def signal_label(signal: Signal, table: VariableTable) -> str:
     """What an event stands for, in the words of the schedule."""
     if signal.piece is None:
         return f"{signal.part}[*]"
-    return piece_label(signal.part, signal.piece, table.pieces)
+    return piece_label(signal.part, signal.piece, table.piece_names)
 
 
 def _windows(

@@ -64,9 +64,9 @@ def uses_of(
     named = [(name, value) for value, name in table.sliced.items()]
     for name, value in (*named, *table.aliases.items()):
         for piece in range(table.pieces):
-            views.add(piece_name(name, piece, table.pieces))
+            views.add(piece_name(name, piece, table.endings))
             if value in table.whole:
-                base[piece_name(name, piece, table.pieces)] = table.whole[value]
+                base[piece_name(name, piece, table.endings)] = table.whole[value]
         if name in table.whole_states:
             views.add(name)
             if value in table.whole:

@@ -46,14 +46,14 @@ def _window(window: Window, section: int, table: VariableTable) -> PlannedWindow
                 step.previous,
                 run.stream,
                 number,
-                step_label(step, table.pieces),
+                step_label(step, table.piece_names),
                 step.span,
                 tuple(
                     Reference(
                         said.part,
                         said.piece,
                         said.previous,
-                        step_label(said, table.pieces),
+                        step_label(said, table.piece_names),
                     )
                     for said in step.after
                 ),

@@ -12,6 +12,7 @@ from functools import cache
 
 from dynaflow_dsl.bind.model import Binding
 from dynaflow_dsl.graph.model import Operation
+from dynaflow_dsl.resolve.model import Split
 
 RESERVED = frozenset({"self", "w", "i", "torch", "aten", "held", "device", "main"})
 
@@ -23,6 +24,12 @@ BUILTINS = frozenset(
     and name.isalpha()
     and name not in ("copyright", "credits", "exit", "license", "quit")
 )
+
+# The endings of an unsplit program's pieces, of which there is one.
+WHOLE = ("0",)
+
+# The argument of a step that says how many rows each phase has.
+PHASES = "phases"
 
 # Events that belong to no part.
 BEFORE_DONE, START = "before_done", "start"
@@ -98,23 +105,25 @@ def free_name(wanted: str, taken: set[str]) -> str:
 class Words:
     """What the schedule and the model name, as variables of the step.
 
-    `index` is the base of the pieces' slices; the rest maps names to variables.
+    `index` is the base of the pieces' slices, and `pieces` ends the names of what
+    belongs to each; the rest maps names to variables.
     """
 
     arguments: Mapping[str, str]
     streams: Mapping[str, str]
     index: str
     events: frozenset[str]
-    pieces: int
+    pieces: tuple[str, ...]
 
     def piece(self, number: int) -> str:
         """The variable of one slice."""
-        return f"{self.index}_{number}"
+        return f"{self.index}_{self.pieces[number]}"
 
     @property
     def taken(self) -> frozenset[str]:
         """All of these variables."""
-        slices = map(self.piece, range(self.pieces if self.pieces > 1 else 0))
+        count = len(self.pieces)
+        slices = map(self.piece, range(count if count > 1 else 0))
         named = (*self.arguments.values(), *self.streams.values(), *slices)
         return self.events.union(named)
 
@@ -122,16 +131,18 @@ class Words:
 def spell(binding: Binding, streams: Sequence[str]) -> Words:
     """Spell arguments, streams (main first) and pieces so that no two are the same."""
     split = binding.schedule.split
-    pieces = binding.schedule.pieces
+    pieces = piece_endings(split)
     # Of the split step and of the sequential one, whose parts have a piece each.
     events = {
-        f"{piece_name(part.name, k, count)}_done"
+        f"{piece_name(part.name, k, endings)}_done"
         for part in binding.inner
-        for count in (1, pieces)
-        for k in range(count)
+        for endings in (WHOLE, pieces)
+        for k in range(len(endings))
     }
     events |= {f"{part}{ALL_DONE}" for part in binding.joined}
     taken = {*events, BEFORE_DONE, START, *RESERVED, *BUILTINS}
+    if split is not None and split.phases:
+        taken.add(PHASES)
 
     def spelled(name: str) -> str:
         name = identifier(name)
@@ -144,7 +155,7 @@ def spell(binding: Binding, streams: Sequence[str]) -> Words:
     main, *others = streams
     known = {main: main, **{name: spelled(name) for name in others}}
     index = split.index if split is not None else ""
-    while any(f"{index}_{k}" in taken for k in range(pieces)):
+    while any(f"{index}_{ending}" in taken for ending in pieces):
         index += "_"
     return Words(
         arguments, known, index, frozenset((*events, BEFORE_DONE, START)), pieces
@@ -154,7 +165,7 @@ def spell(binding: Binding, streams: Sequence[str]) -> Words:
 class Names:
     """Hands out names that do not collide, each with all its piece suffixes."""
 
-    def __init__(self, taken: Collection[str], pieces: int) -> None:
+    def __init__(self, taken: Collection[str], pieces: Sequence[str]) -> None:
         self._taken = set(taken) | RESERVED | BUILTINS
         self._pieces = pieces
 
@@ -169,8 +180,8 @@ class Names:
     def _first(self, wanted: str, *, whole: bool) -> str:
         wanted = identifier(wanted)
         for candidate in (wanted, *(f"{wanted}_{letter}" for letter in _letters())):
-            pieces = range(self._pieces) if self._pieces > 1 else ()
-            family = {f"{candidate}_{k}" for k in pieces}
+            pieces = self._pieces if len(self._pieces) > 1 else ()
+            family = {f"{candidate}_{ending}" for ending in pieces}
             if whole:
                 family.add(candidate)
             if not family & self._taken:
@@ -184,11 +195,25 @@ def _letters() -> list[str]:
     return [*alphabet, *(a + b for a in alphabet for b in alphabet)]
 
 
-def piece_label(part: str, piece: int, pieces: int) -> str:
-    """A step in the words of the schedule: `attn` or `attn[0]`."""
-    return part if pieces == 1 else f"{part}[{piece}]"
+def piece_endings(split: Split | None) -> tuple[str, ...]:
+    """What ends the names of variables of each piece: its number, or its phase.
+
+    Numbers where a phase ends like another one: `a` of phase `b_c` would have the name
+    of `a_b` of phase `c`.
+    """
+    if split is None:
+        return WHOLE
+    names = split.pieces
+    if any(name.endswith(f"_{other}") for name in names for other in names):
+        return tuple(map(str, range(len(names))))
+    return names
 
 
-def piece_name(base: str, piece: int, pieces: int) -> str:
-    """`base` for an unsplit value, `base_0` for a piece."""
-    return base if pieces == 1 else f"{base}_{piece}"
+def piece_label(part: str, piece: int, pieces: Sequence[str]) -> str:
+    """A step in the words of the schedule: `attn`, `attn[0]` or `attn[decode]`."""
+    return part if len(pieces) == 1 else f"{part}[{pieces[piece]}]"
+
+
+def piece_name(base: str, piece: int, pieces: Sequence[str]) -> str:
+    """`base` for an unsplit value, `base_0` or `base_decode` for a piece."""
+    return base if len(pieces) == 1 else f"{base}_{pieces[piece]}"

@@ -80,7 +80,7 @@ def single(
         name, _, index = value.rpartition(".")
         return InputOperand(name, None, int(index), cut)
     if cut is not None:
-        return Variable(piece_name(table.sliced[value], cut, table.pieces))
+        return Variable(piece_name(table.sliced[value], cut, table.endings))
     if item is not None:
         return InputOperand(value)
     return Variable(table.whole[value])
@@ -130,7 +130,7 @@ def _initial(
         return PieceOf(base, piece or 0) if cut else Variable(base)
     if piece is None:
         return whole_operand(value, table)
-    return Variable(piece_name(base, piece, table.pieces))
+    return Variable(piece_name(base, piece, table.endings))
 
 
 def _outer(

@@ -120,7 +120,7 @@ class _Passes:
                     False,
                     MAIN,
                     NO_RUN,
-                    piece_label(GAP, piece, pieces),
+                    piece_label(GAP, piece, self.table.piece_names),
                     step.span,
                 ),
                 n,

@@ -20,7 +20,7 @@ from dynaflow_dsl.plan.draft import Draft, results_of, uses_of
 from dynaflow_dsl.plan.issue import in_program_order, scheduled
 from dynaflow_dsl.plan.lifetimes import place_frees
 from dynaflow_dsl.plan.model import Plan, Program
-from dynaflow_dsl.plan.names import spell
+from dynaflow_dsl.plan.names import WHOLE, spell
 from dynaflow_dsl.plan.passes import lay_out
 from dynaflow_dsl.plan.tensor_names import trusted_faults
 from dynaflow_dsl.plan.timeline import Event, PlannedWindow, Site, Timeline
@@ -38,14 +38,14 @@ def plan(binding: Binding) -> Result[Plan]:
     schedule = binding.schedule
     streams = (MAIN, *(stream.name for stream in schedule.streams))
     words = spell(binding, streams)
-    table = make_variables(binding, schedule.pieces, streams, words)
+    table = make_variables(binding, words.pieces, streams, words)
     timeline = _timeline(table, scheduled(table))
     # One set of buffers serves both programs; in program order one buffer would do.
     buffers = count_buffers(timeline.run(), table)
     step, found = _program(table, streams, timeline, buffers)
     if step is None:
         return Result(None, tuple(found))
-    table = make_variables(binding, 1, (MAIN,), words)
+    table = make_variables(binding, WHOLE, (MAIN,), words)
     timeline = _timeline(table, in_program_order(table))
     sequential, problems = _program(table, (MAIN,), timeline, buffers)
     if sequential is None:

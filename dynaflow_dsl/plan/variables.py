@@ -16,7 +16,7 @@ from dynaflow_dsl.bind.model import (
     Place,
 )
 from dynaflow_dsl.graph.model import Input, Operation
-from dynaflow_dsl.plan.names import Names, Words, piece_name, role_name
+from dynaflow_dsl.plan.names import WHOLE, Names, Words, piece_name, role_name
 from dynaflow_dsl.resolve.model import MAIN
 
 CARRIED_NAME = "hidden"
@@ -40,6 +40,7 @@ class Maker(NamedTuple):
 class VariableTable:
     """Names of all variables of one program.
 
+    `endings` are what ends the names of each piece's variables.
     `makers` are the parts and gaps that make values. `bases[n]` is the base name of
     variable n of the binding; `whole[value]` the name of a value that exists once (a
     result of `before` or `after`), `sliced` the values that are cut into pieces up
@@ -50,7 +51,7 @@ class VariableTable:
     """
 
     binding: Binding
-    pieces: int
+    endings: tuple[str, ...]
     inputs: Mapping[str, Input]
     makers: Mapping[str, Maker]
     gap_at: Mapping[Place, int]
@@ -68,7 +69,17 @@ class VariableTable:
     def output(self, key: Output, piece: int | None) -> str:
         """Variable of one piece of a result, or of all of it (None)."""
         base = self.base(key)
-        return base if piece is None else piece_name(base, piece, self.pieces)
+        return base if piece is None else piece_name(base, piece, self.endings)
+
+    @property
+    def pieces(self) -> int:
+        """Number of microbatches."""
+        return len(self.endings)
+
+    @property
+    def piece_names(self) -> tuple[str, ...]:
+        """What the schedule calls them."""
+        return self.binding.schedule.piece_names if self.pieces > 1 else WHOLE
 
     def is_cut(self, value: str) -> bool:
         """Whether steps read pieces of a value rather than the whole."""
@@ -109,12 +120,13 @@ def state_of(part: BoundPart, position: int, makers: Mapping[str, Maker]) -> Out
 
 
 def make_variables(
-    binding: Binding, pieces: int, streams: Sequence[str], words: Words
+    binding: Binding, endings: tuple[str, ...], streams: Sequence[str], words: Words
 ) -> VariableTable:
     """Choose all names: carried values first, then parts, then what surrounds them."""
     inputs = {item.name: item for item in binding.graph.inputs}
     makers = find_makers(binding)
-    names = Names(words.taken, pieces)
+    pieces = len(endings)
+    names = Names(words.taken, endings)
     initials = _initials(binding, pieces, makers)
     bases = _bases(binding, names, makers)
     outer = _read_from_outside(binding)
@@ -135,7 +147,7 @@ def make_variables(
     gathered: dict[int, str] = {}
     table = VariableTable(
         binding=binding,
-        pieces=pieces,
+        endings=endings,
         inputs=inputs,
         makers=makers,
         gap_at=_gap_places(binding),

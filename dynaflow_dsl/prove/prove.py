@@ -131,18 +131,19 @@ def _claims(plan: Plan, machine: Machine) -> tuple[int, list[Diagnostic]]:
                         machine, second, first
                     ):
                         key = (left.span.start, right.span.start)
-                        broken.setdefault(key, _something_orders(left, right, pieces))
+                        broken.setdefault(key, _something_orders(left, right, plan))
                     else:
                         proved += 1
     return proved, list(broken.values())
 
 
 def _something_orders(
-    left: ScheduledStep, right: ScheduledStep, pieces: int
+    left: ScheduledStep, right: ScheduledStep, plan: Plan
 ) -> Diagnostic:
+    names = plan.binding.schedule.piece_names
     return Diagnostic(
         "DFS302",
-        f"{step_label(left, pieces)} and {step_label(right, pieces)} cannot overlap: "
+        f"{step_label(left, names)} and {step_label(right, names)} cannot overlap: "
         "something orders them",
         Label(left.span),
         (Label(right.span, "claimed to run at the same time"),),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label
@@ -23,9 +23,14 @@ MAX_SIZES = 256
 
 
 def resolve_captures(
-    lines: Sequence[syntax.Capture], scope: Scope, found: list[Diagnostic]
+    lines: Sequence[syntax.Capture],
+    scope: Scope,
+    found: list[Diagnostic],
+    phases: Collection[str] = (),
 ) -> tuple[model.Capture, ...]:
     """The `capture` lines of a schedule, one for each dimension.
+
+    A dimension that is cut by phase has one for each of its `phases`.
 
     Options belong to the whole step, so a value that stands on one line holds for all,
     and two lines may not say different things.
@@ -42,7 +47,8 @@ def resolve_captures(
             before = options.setdefault(option, (value, span))
             if before[0] != value:
                 found.append(_options_differ(option, span, before[1]))
-        sizes = _sizes(line.sizes, scope, found)
+        least = 0 if name in phases else 1
+        sizes = _sizes(line.sizes, scope, found, least)
         by_dimension[name] = model.Capture(name, sizes, line.dimension.span, line.span)
     static, pieces = (options.get(name, (False,))[0] for name in ("static", "pieces"))
     return tuple(
@@ -69,9 +75,9 @@ def _options(
 
 
 def _sizes(
-    listed: syntax.ListOf, scope: Scope, found: list[Diagnostic]
+    listed: syntax.ListOf, scope: Scope, found: list[Diagnostic], least: int
 ) -> tuple[int, ...]:
-    """The sizes that are right; the others are in `found`."""
+    """The sizes that are right; the others are in `found`. A phase may have no row."""
     sizes: list[tuple[int, Span]] = []
     for item in listed.items:
         value = evaluate(item, found, scope)
@@ -79,7 +85,7 @@ def _sizes(
             continue
         if isinstance(value, bool) or not isinstance(value, int):
             found.append(wrong_value("a whole number", value, item.span))
-        elif value < 1:
+        elif value < least:
             text = f"this is {written(value)}"
             message = "a step is captured at one row or more"
             found.append(Diagnostic("DFS313", message, Label(item.span, text)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import TypeAlias
 
@@ -12,7 +12,12 @@ from dynaflow_dsl.resolve import model
 from dynaflow_dsl.resolve.findings import suggestions, unknown_name
 from dynaflow_dsl.resolve.folding import Folder, Scope, assuming
 from dynaflow_dsl.resolve.intervals import find_sizes
-from dynaflow_dsl.resolve.requirements import Facts, distinct_symbols, value_of
+from dynaflow_dsl.resolve.requirements import (
+    Facts,
+    distinct_symbols,
+    value_of,
+    ways_to_say,
+)
 from dynaflow_dsl.resolve.select import PHASE
 from dynaflow_dsl.syntax import model as syntax
 
@@ -32,6 +37,7 @@ class EntrySizes:
     name: str
     dimensions: tuple[tuple[str, int, int | None], ...]
     fixed: tuple[tuple[str, int], ...] = ()
+    phases: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +166,8 @@ def _check_names(
     names = [entry.name for entry in entries]
     for phase in select.phases:
         if phase.text not in names:
-            yield unknown_name("entry", phase.text, phase.span, names)
+            unknown = unknown_name("entry", phase.text, phase.span, names)
+            yield _also_a_phase(unknown, phase.text, entries)
     for name in select.equal:
         if name.text not in sizes and name.text != PHASE:
             choices = (*sizes, PHASE)
@@ -171,15 +178,32 @@ def _check_names(
         if symbol.name in parameters | sizes | {PHASE} or symbol.name in known:
             continue
         choices = (*parameters, *sizes, PHASE, *known)
-        yield Diagnostic(
+        unknown = Diagnostic(
             "DFS106",
             f"there is no size and no fact '{symbol.name}'",
             Label(symbol.span, "not a size of a step, a fact or a parameter"),
             helps=(
                 *suggestions(symbol.name, choices),
-                f"say a fact: -F {symbol.name}=VALUE",
+                *ways_to_say(symbol.name),
             ),
         )
+        yield _also_a_phase(unknown, symbol.name, entries)
+
+
+def _also_a_phase(
+    unknown: Diagnostic, name: str, entries: Sequence[EntrySizes]
+) -> Diagnostic:
+    """A name that pieces of a split have, and that no condition can read."""
+    for entry in entries:
+        for dimension, phases in entry.phases:
+            if name in phases:
+                note = (
+                    f"'{name}' is a phase of {dimension} in the entry '{entry.name}': "
+                    f"'split {dimension} into [{', '.join(phases)}]' cuts there, and "
+                    "conditions read whole dimensions"
+                )
+                return replace(unknown, notes=(*unknown.notes, note))
+    return unknown
 
 
 def _symbols(select: model.Select) -> Iterator[syntax.Symbol]:

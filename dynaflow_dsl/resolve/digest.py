@@ -66,12 +66,15 @@ def _schedule(schedule: model.Schedule) -> list[object]:
     return [
         schedule.name,
         [stream.name for stream in schedule.streams],
-        [split.dimension, list(map(str, split.weights)), split.index, split.align]
-        if split
-        else None,
+        _split(split) if split else None,
         *sections,
         *more,
     ]
+
+
+def _split(split: model.Split) -> list[object]:
+    sizes = list(map(str, split.weights)) or ["phases", *split.pieces]
+    return [split.dimension, sizes, split.index, split.align]
 
 
 def _via(part: model.Part) -> list[object]:

@@ -98,10 +98,11 @@ class Capture:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Cuts a named dimension into `len(weights)` pieces, sized in proportion.
+    """Cuts a named dimension into pieces, in proportion to `weights` or by phase.
 
     `index` names the piece (`half` in `split batch into 2 as half`); every cut but the
-    last is a multiple of `align`.
+    last is a multiple of `align`. With `phases` there are no weights: each step says
+    how many rows belong to each phase, and pieces go by their names.
     """
 
     dimension: str
@@ -109,6 +110,14 @@ class Split:
     index: str
     align: int
     span: Span
+    phases: tuple[Name, ...] = ()
+
+    @property
+    def pieces(self) -> tuple[str, ...]:
+        """What each piece is called in a timeline: its phase, or its number."""
+        if self.phases:
+            return tuple(phase.text for phase in self.phases)
+        return tuple(map(str, range(len(self.weights))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,9 +357,14 @@ class Schedule:
     captures: tuple[Capture, ...] = ()
 
     @property
+    def piece_names(self) -> tuple[str, ...]:
+        """What each microbatch is called; there is one without a split."""
+        return self.split.pieces if self.split else ("0",)
+
+    @property
     def pieces(self) -> int:
         """Number of microbatches; one without a split."""
-        return len(self.split.weights) if self.split else 1
+        return len(self.piece_names)
 
     @property
     def parts(self) -> tuple[Part, ...]:

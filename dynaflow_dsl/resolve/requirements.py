@@ -156,7 +156,15 @@ def _unknown_fact(symbol: syntax.Symbol, known: Mapping[str, object]) -> Diagnos
         "DFS106",
         f"there is no fact '{name}'",
         Label(symbol.span, "neither a parameter nor a fact of the model"),
-        helps=(*suggestions(name, known), f"say what it is: -F {name}=VALUE"),
+        helps=(*suggestions(name, known), *ways_to_say(name)),
+    )
+
+
+def ways_to_say(name: str) -> tuple[str, ...]:
+    """How a fact comes to be known."""
+    return (
+        f"say what it is: -F {name}=VALUE",
+        f'or let the trace target say it: TraceSpec(facts={{"{name}": VALUE}})',
     )
 
 

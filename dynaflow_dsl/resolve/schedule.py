@@ -61,7 +61,8 @@ class ScheduleResolver:
         if statements.split is not None:
             split = resolve_split(statements.split, self.scope, self.found)
             self.names.declare("split index", statements.split.index)
-        captures = resolve_captures(statements.captures, self.scope, self.found)
+        phases = split.pieces if split is not None and split.phases else ()
+        captures = resolve_captures(statements.captures, self.scope, self.found, phases)
         resolver = SectionResolver(
             [stream.name for stream in streams],
             split,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.resolve import model
+from dynaflow_dsl.resolve.completeness import check_complete
 from dynaflow_dsl.resolve.findings import Names, given_twice, unknown_name
 from dynaflow_dsl.resolve.groups import Groups, check_part
 from dynaflow_dsl.resolve.selectors import (
@@ -19,7 +20,6 @@ from dynaflow_dsl.resolve.selectors import (
 )
 from dynaflow_dsl.resolve.timeline import (
     Timeline,
-    check_complete,
     references,
     unknown_part,
 )
@@ -117,7 +117,7 @@ class SectionResolver:
                 having = resolve_having(each.having, self.found)
         self._check_timelines(content)
         self._check_weights(content)
-        pieces = len(self.split.weights) if self.split else 1
+        pieces = len(self.split.pieces) if self.split else 1
         names = [part.name.text for part in content.parts]
         known_parts = names if content.whole else None
         placed = {

@@ -8,7 +8,7 @@ from math import gcd, lcm
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.resolve import model
-from dynaflow_dsl.resolve.findings import not_yet
+from dynaflow_dsl.resolve.findings import given_twice
 from dynaflow_dsl.resolve.model import Atom, Value
 from dynaflow_dsl.resolve.values import (
     Scope,
@@ -26,18 +26,59 @@ MAX_PIECES = 64
 def resolve_split(
     split: syntax.Split, scope: Scope, found: list[Diagnostic]
 ) -> model.Split | None:
-    """The pieces of a split, or None after saying what is wrong with them."""
-    weights = _weights(split.into, scope, found)
+    """The pieces of a split, or None after saying what is wrong with them.
+
+    A list of names that stand for nothing are phases; which ones there are, the model
+    says.
+    """
+    phases: tuple[syntax.Name, ...] | None = ()
+    weights: tuple[Fraction, ...] | None = ()
+    if isinstance(split.into, syntax.ListOf) and all(
+        isinstance(item, syntax.Symbol) and item.name not in scope
+        for item in split.into.items
+    ):
+        phases = _phases(split.into, found)
+    else:
+        weights = _weights(split.into, scope, found)
     align = 1
     options = options_by_name(split.options, "split", ["align"], [], found)
     if "align" in options:
         value = options["align"].value
         align = _align(value, evaluate(value, found, scope), found)
-    if weights is None:
+        if phases != ():
+            found.append(_nothing_to_align(options["align"].span))
+    if weights is None or phases is None:
         return None
     return model.Split(
-        split.dimension.text, weights, split.index.text, align, split.span
+        split.dimension.text, weights, split.index.text, align, split.span, phases
     )
+
+
+def _phases(
+    into: syntax.ListOf, found: list[Diagnostic]
+) -> tuple[syntax.Name, ...] | None:
+    """The phases that pieces are named after, each once."""
+    first: dict[str, Span] = {}
+    again = False
+    for item in into.items:
+        assert isinstance(item, syntax.Symbol)
+        if item.name in first:
+            what = f"phase '{item.name}'"
+            found.append(given_twice(what, item.span, first[item.name]))
+            again = True
+        first.setdefault(item.name, item.span)
+    if again:
+        return None
+    if not 2 <= len(first) <= MAX_PIECES:
+        found.append(
+            Diagnostic(
+                "DFS311",
+                f"a split makes 2 to {MAX_PIECES} pieces",
+                Label(into.span, f"this has {len(first)}"),
+            )
+        )
+        return None
+    return tuple(syntax.Name(name, span) for name, span in first.items())
 
 
 def _align(
@@ -59,12 +100,6 @@ def _align(
 def _weights(
     into: syntax.Expression, scope: Scope, found: list[Diagnostic]
 ) -> tuple[Fraction, ...] | None:
-    if isinstance(into, syntax.ListOf) and all(
-        isinstance(item, syntax.Symbol) and item.name not in scope
-        for item in into.items
-    ):
-        found.append(not_yet("a split by phase", into.span))
-        return None
     match evaluate(into, found, scope):
         case None:
             return None
@@ -118,6 +153,15 @@ def smallest(weights: Sequence[Fraction]) -> tuple[Fraction, ...]:
     whole = [int(weight * scale) for weight in weights]
     divisor = gcd(*whole)
     return tuple(Fraction(number // divisor) for number in whole)
+
+
+def _nothing_to_align(span: Span) -> Diagnostic:
+    return Diagnostic(
+        "DFS311",
+        "'align' has no effect on a split by phase",
+        Label(span, "each step says where its phases end"),
+        helps=("remove it",),
+    )
 
 
 def _unfit(message: str, value: Value, span: Span) -> Diagnostic:

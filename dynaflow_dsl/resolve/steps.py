@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dynaflow_dsl.resolve.model import Step
 
 
-def step_label(step: Step, pieces: int) -> str:
-    """A step without what it comes after: `prev.mlp[1]`, `mix[*]`."""
+def step_label(step: Step, pieces: Sequence[str]) -> str:
+    """A step without what it comes after: `prev.mlp[1]`, `attn[decode]`, `mix[*]`.
+
+    `pieces` are the names of the pieces.
+    """
     name = f"{'prev.' if step.previous else ''}{step.part}"
-    if pieces == 1:
+    if len(pieces) == 1:
         return name
-    return f"{name}[{'*' if step.piece is None else step.piece}]"
+    return f"{name}[{'*' if step.piece is None else pieces[step.piece]}]"
 
 
-def step_text(step: Step, pieces: int) -> str:
+def step_text(step: Step, pieces: Sequence[str]) -> str:
     """A whole step: `experts after shared`."""
     text = step_label(step, pieces)
     if not step.after:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.resolve import model
@@ -31,9 +32,14 @@ class Timeline:
     found: list[Diagnostic] = field(default_factory=list)
 
     @property
+    def piece_names(self) -> tuple[str, ...]:
+        """What each microbatch is called."""
+        return self.split.pieces if self.split else ("0",)
+
+    @property
     def pieces(self) -> int:
         """Number of microbatches."""
-        return len(self.split.weights) if self.split else 1
+        return len(self.piece_names)
 
     def order(self, order: syntax.Order) -> tuple[model.Window, ...]:
         """The windows of an `order`, whose steps stand as they are written."""
@@ -98,11 +104,11 @@ class Timeline:
 
     def step_text(self, step: model.Step) -> str:
         """A step as a user would write it, without what it comes after."""
-        return step_label(step, self.pieces)
+        return step_label(step, self.piece_names)
 
     def _window(self, runs: Sequence[model.Run], span: Span) -> model.Window:
         texts = (
-            ", ".join(step_text(step, self.pieces) for step in run.steps)
+            ", ".join(step_text(step, self.piece_names) for step in run.steps)
             for run in runs
         )
         return model.Window(tuple(runs), " | ".join(texts), span)
@@ -147,7 +153,8 @@ class Timeline:
             after = [replace(one, piece=None) for one in after[:1]]
         for one in after:
             if one.piece is not None and name in joined:
-                self.found.append(_in_one(one, name))
+                piece_name = self.piece_names[one.piece]
+                self.found.append(_in_one(one.span, name, piece_name))
                 return []
         if isinstance(step.after.index, syntax.AllPieces) and name not in joined:
             # All pieces have to be done, whether they run as one step or not.
@@ -176,20 +183,30 @@ class Timeline:
         match reference.index:
             case None if once:
                 pieces.append(None)
-            case syntax.Number(value, span) if once:
-                step = model.Step(part, int(value), reference.previous, span)
-                self.found.append(_in_one(step, part))
+            case syntax.Number(span=span) | syntax.Name(span=span) if once:
+                self.found.append(_in_one(span, part, span.text))
                 return []
             case None:
                 pieces += range(self.pieces)
             case syntax.Number(value, span):
+                if self.split is not None and self.split.phases:
+                    self.found.append(self._no_phase(span.text, span, self.split))
+                    return []
                 if self.split is None or value >= self.pieces:
                     self.found.append(self._no_piece(part, span))
                     return []
                 pieces.append(int(value))
             case syntax.Name(word, span):
-                self.found.append(self._no_index(word, span))
-                return []
+                if self.split is None:
+                    self.found.append(self._no_piece(part, span))
+                    return []
+                if not self.split.phases:
+                    self.found.append(self._no_index(word, span))
+                    return []
+                if word not in self.split.pieces:
+                    self.found.append(self._no_phase(word, span, self.split))
+                    return []
+                pieces.append(self.split.pieces.index(word))
             case syntax.AllPieces(span):
                 if self.split is None:
                     self.found.append(self._no_piece(part, span))
@@ -306,11 +323,20 @@ class Timeline:
         )
 
     def _no_index(self, word: str, span: Span) -> Diagnostic:
-        helps: tuple[str, ...] = ()
-        if self.split is not None:
-            helps = (f"pieces are numbered from 0 to {self.pieces - 1}",)
+        helps = (f"pieces are numbered from 0 to {self.pieces - 1}",)
         return Diagnostic(
             "DFS305", f"'{word}' is no piece", Label(span, "here"), helps=helps
+        )
+
+    def _no_phase(self, word: str, span: Span, split: model.Split) -> Diagnostic:
+        near = get_close_matches(word, split.pieces, n=1)
+        listed = f"pieces go by the names of their phases: {', '.join(split.pieces)}"
+        return Diagnostic(
+            "DFS305",
+            f"'{word}' is no piece",
+            Label(span, "here"),
+            (Label(split.span, "cut by phase here"),),
+            helps=(f"did you mean '{near[0]}'?" if near else listed,),
         )
 
 
@@ -345,11 +371,11 @@ def _of_another_section(name: syntax.Name) -> Diagnostic:
     )
 
 
-def _in_one(step: model.Step, name: str) -> Diagnostic:
+def _in_one(span: Span, name: str, piece: str) -> Diagnostic:
     return Diagnostic(
         "DFS305",
-        f"{name} has no piece {step.piece}: it runs once for all pieces",
-        Label(step.span, "no index can stand here"),
+        f"{name} has no piece {piece}: it runs once for all pieces",
+        Label(span, "no index can stand here"),
         helps=(f"write {name} or {name}[*]",),
     )
 
@@ -392,74 +418,11 @@ def _too_far(
     place = stagger.by.span if stagger.by else stagger.span
     secondary: tuple[Label, ...] = ()
     if split is not None:
-        secondary = (Label(split.span, f"cut into {len(split.weights)} pieces here"),)
+        secondary = (Label(split.span, f"cut into {len(split.pieces)} pieces here"),)
     return Diagnostic(
         "DFS307",
         "this stagger goes further than one iteration",
         Label(place, f"the last piece is {behind} stages behind, of {count}"),
         secondary,
         helps=("make 'by' smaller, cut into fewer pieces, or add stages",),
-    )
-
-
-def check_complete(
-    parts: Sequence[model.Part],
-    windows: Sequence[model.Window],
-    timeline: Timeline,
-    header: Span,
-) -> Iterator[Diagnostic]:
-    """Each part has to appear exactly once for each microbatch."""
-    seen: dict[tuple[str, int], model.Step] = {}
-    reported: set[Span] = set()
-    for window in windows:
-        for step in (step for run in window.runs for step in run.steps):
-            joined = step.piece is None
-            for piece in range(timeline.pieces) if joined else (step.piece or 0,):
-                first = seen.setdefault((step.part, piece), step)
-                if first is not step and step.span not in reported:
-                    # A step for all pieces is one place, however many they are.
-                    reported.add(step.span)
-                    yield _twice(first, step, timeline)
-    for part in parts:
-        pieces = range(timeline.pieces)
-        missing = [piece for piece in pieces if (part.name, piece) not in seen]
-        if missing:
-            yield _missing(part, missing, timeline, header)
-
-
-def _twice(first: model.Step, step: model.Step, timeline: Timeline) -> Diagnostic:
-    # Named as the one of the two that has an index, if one of them runs for all pieces.
-    piece = first.piece if step.piece is None else step.piece
-    plain = model.Step(step.part, piece, previous=False, span=step.span)
-    notes = []
-    if first.previous != step.previous:
-        notes.append("a step of the iteration before counts as that part's step")
-    whole = next((s for s in (step, first) if "[" not in s.span.text), None)
-    if whole is not None and timeline.pieces > 1:
-        text = f"'{whole.span.text}' without an index stands for all pieces"
-        notes.append(f"{text}, [0] to [{timeline.pieces - 1}]")
-    return Diagnostic(
-        "DFS304",
-        f"{timeline.step_text(plain)} is in the timeline twice",
-        Label(step.span, "again here"),
-        (Label(first.span, "first here"),),
-        notes=tuple(notes),
-    )
-
-
-def _missing(
-    part: model.Part, missing: Sequence[int], timeline: Timeline, header: Span
-) -> Diagnostic:
-    if len(missing) == timeline.pieces:
-        message = f"part '{part.name}' is never in the timeline"
-    else:
-        steps = [f"{part.name}[{piece}]" for piece in missing]
-        verb = "is" if len(steps) == 1 else "are"
-        message = f"{', '.join(steps)} {verb} missing from the timeline"
-    return Diagnostic(
-        "DFS304",
-        message,
-        Label(part.name_span, "declared here"),
-        (Label(header, "not in here"),),
-        helps=("every part runs once for each piece",),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias
 
@@ -18,10 +19,12 @@ from dynaflow_dsl.runtime.model import (
     Capture,
     Fetch,
     Part,
+    PhaseSplit,
     Split,
     StreamOptions,
     TensorSpec,
 )
+from dynaflow_dsl.runtime.phases import Phases, check_phases, phases_missing
 from dynaflow_dsl.runtime.recording import Parts
 from dynaflow_dsl.runtime.replay import Replays
 from dynaflow_dsl.runtime.report import (
@@ -62,8 +65,9 @@ class Executor:
     variables. An instance has one attribute per part, called with the iteration and its
     inputs. `schedule` and `entry` say which executor of a module it is, `parameters`
     those that the schedule was compiled with; `dimensions` holds inclusive bounds, and
-    `written` names arguments that a step writes in place. `capture` says which steps
-    become CUDA graphs.
+    `written` names arguments that a step writes in place. `phases` are those that rows
+    of a dimension belong to; a split by phase needs to be told how many of each there
+    are in every step. `capture` says which steps become CUDA graphs.
     """
 
     schedule: ClassVar[str] = ""
@@ -72,7 +76,8 @@ class Executor:
     inputs: ClassVar[InputSpecs]
     dimensions: ClassVar[Bounds] = MappingProxyType({})
     written: ClassVar[tuple[str, ...]] = ()
-    split: ClassVar[Split | None] = None
+    phases: ClassVar[Phases] = MappingProxyType({})
+    split: ClassVar[Split | PhaseSplit | None] = None
     stream_names: ClassVar[tuple[str, ...]] = ()
     stream_options: ClassVar[Mapping[str, StreamOptions]] = MappingProxyType({})
     capture: ClassVar[Capture | None] = None
@@ -85,6 +90,9 @@ class Executor:
     streams: Streams
     device: torch.device
     replays: Replays | None
+
+    # The rows of each phase in steps whose caller says none.
+    assumed_phases: Mapping[str, int] | None = None
 
     @staticmethod
     def parts() -> dict[str, Part]:
@@ -127,36 +135,66 @@ class Executor:
                 setup.lend,
             )
 
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
+    def __call__(
+        self, *arguments: Any, phases: Mapping[str, int] | None = None, **named: Any
+    ) -> Any:
         """Run one step; arguments are the entry's inputs, by position or by name.
 
-        Runs `step`, or `sequential` where a piece of the split would be empty. Raises
+        `phases` is the number of rows of each phase, where the entry has phases. Runs
+        `step`, or `sequential` where a piece of the split would be empty. Raises
         InputError (DFS802) for inputs that the module was not made for.
         """
-        arguments = self.arrange(arguments, named)
+        phases = self.assumed_phases if phases is None else phases
+        arguments = self.arrange(arguments, named, phases)
         replays = self.replays
         if replays is not None:
-            replay = replays.find(arguments)
+            replay = replays.find(arguments, phases if self.phases else None)
             if replay is not None and not replay.unsplit:
                 return replays.run(replay, arguments)
-        return self.run(arguments, self.sizes_of(arguments))
+        return self.run(arguments, self.sizes_of(arguments, phases))
 
     def arrange(
-        self, arguments: tuple[Any, ...], named: Mapping[str, Any]
+        self,
+        arguments: tuple[Any, ...],
+        named: Mapping[str, Any],
+        phases: Mapping[str, int] | None = None,
     ) -> tuple[Any, ...]:
-        """The arguments of a step by position. Raises InputError (DFS802)."""
+        """The arguments of a step by position. Raises InputError (DFS802).
+
+        In an entry without phases, `phases` is the name of an argument like others.
+        """
+        if phases is not None and not self.phases:
+            named = {**named, "phases": phases}
         if named or len(arguments) != self._count:
             return self._check.arrange(arguments, named)
         return arguments
 
-    def sizes_of(self, arguments: tuple[Any, ...]) -> Mapping[str, int]:
-        """The sizes of a step's dimensions. Raises InputError (DFS802)."""
-        return self._check(arguments)
+    def sizes_of(
+        self, arguments: tuple[Any, ...], phases: Mapping[str, int] | None = None
+    ) -> Mapping[str, int]:
+        """The sizes of a step's dimensions and phases. Raises InputError (DFS802)."""
+        return self._with_phases(self._check(arguments), phases)
+
+    def _with_phases(
+        self, sizes: Mapping[str, int], phases: Mapping[str, int] | None
+    ) -> Mapping[str, int]:
+        if phases is not None and self.phases:
+            return {**sizes, **check_phases(phases, self.phases, sizes)}
+        if isinstance(self.split, PhaseSplit):
+            raise phases_missing(self.phases, self.split.dimension)
+        return sizes
 
     def fills(self, sizes: Mapping[str, int]) -> bool:
         """Whether every piece of the split has a row in a step of these sizes."""
-        split = self.split
-        return split is None or split.fills(sizes[split.dimension])
+        match self.split:
+            case None:
+                return True
+            case Split() as split:
+                return split.fills(sizes[split.dimension])
+            case split:
+                if not set(split.phases) <= sizes.keys():
+                    raise phases_missing(self.phases, split.dimension)
+                return split.fills(sizes)
 
     def run(
         self,
@@ -170,6 +208,9 @@ class Executor:
         fills = self.fills(sizes)
         if sequential or self._always_sequential or not fills:
             run = self.sequential
+        elif isinstance(self.split, PhaseSplit):
+            rows = {name: sizes[name] for name in self.split.phases}
+            run = partial(self.step, phases=rows)
         if self._fetched.buffers:
             self.streams.take_turn()
         try:
@@ -185,13 +226,18 @@ class Executor:
     def buffers(self, **sizes: int) -> dict[str, Any]:
         """Tensors to write a step's inputs into, by name, of zeros at first.
 
-        `sizes` has every dimension of the entry. Inputs that are used in place, such as
+        `sizes` has every dimension of the entry, and for a split by phase the rows of
+        each phase. Inputs that are used in place, such as
         caches, are not among them. Where steps of these sizes are captured, they are
         the memory that the graph reads: who writes into them and calls the step with
         them saves copying. All sizes share it. Raises InputError (DFS802) for sizes
         that the module was not made for.
         """
-        self._check.sizes(sizes)
+        names = [name for listed in self.phases.values() for name in listed]
+        phases = {name: sizes[name] for name in names if name in sizes}
+        dimensions = {k: size for k, size in sizes.items() if k not in phases}
+        self._check.sizes(dimensions)
+        self._with_phases(dimensions, phases or None)
         if self.replays is not None:
             return self.replays.buffers(sizes)
         kept = self.written if self.capture is None else self.capture.in_place

@@ -52,6 +52,11 @@ def _release_all() -> None:
         release_group(role)
 
 
+def players() -> dict[str, torch.distributed.ProcessGroup]:
+    """The group that plays each role in this process."""
+    return dict(_PLAYERS)
+
+
 def group_rank(role: str) -> int:
     """Rank of this process in the group that plays `role`, counted from 0.
 

@@ -25,7 +25,8 @@ class InputMemory:
     def __init__(
         self, capture: Capture, inputs: InputSpecs, device: torch.device
     ) -> None:
-        self._largest = {name: sizes[-1] for name, sizes in capture.sizes.items()}
+        largest = [sizes[-1] for sizes in capture.sizes.values()]
+        self._largest = capture.complete(largest)
         self._device = device
         self.specs: list[TensorSpec] = []
         self._buffers: dict[int, torch.Tensor] = {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -15,6 +14,7 @@ import torch
 from dynaflow_dsl.runtime.artifacts import cache_folder
 from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.executor import Call, Executor, Setup
+from dynaflow_dsl.runtime.facts import Fact, check_facts, facts_given, facts_here
 from dynaflow_dsl.runtime.fetch import HostWeights, fetched_paths
 from dynaflow_dsl.runtime.fetch import place as place_model
 from dynaflow_dsl.runtime.graphs import GraphBackend, Pools, make_graphs
@@ -22,6 +22,7 @@ from dynaflow_dsl.runtime.kernels import ComparedOnce, Kernel, source_digest
 from dynaflow_dsl.runtime.module_map import ModuleMap, read_map
 from dynaflow_dsl.runtime.notes import add_place
 from dynaflow_dsl.runtime.report import FetchedMemory
+from dynaflow_dsl.runtime.retraced import check_graphs
 from dynaflow_dsl.runtime.select import Choice, Selected
 from dynaflow_dsl.runtime.streams import MakeStreams, Streams, make_streams
 from dynaflow_dsl.runtime.weights import (
@@ -46,7 +47,8 @@ def loader(
         *,
         compile: bool = True,  # noqa: A002 - the name users expect
         cache: str | os.PathLike[str] | None = None,
-        check: Literal["quick", "none"] = "quick",
+        check: Literal["quick", "full", "none"] = "quick",
+        facts: Mapping[str, Fact] | None = None,
         capture: bool = True,
         outputs: Literal["own", "lent"] = "own",
         place: bool = False,
@@ -58,12 +60,15 @@ def loader(
         where the module chooses among them, an entry is a `Selected`.
         `compile=False` runs the module's text as it stands. `cache` is the folder of
         compiled parts (else `DFSC_CACHE_DIR`, else the user's cache). `check="none"`
-        leaves out comparing versions, source, configuration and plain attributes; the
-        model's tensors are always compared. `capture=False` captures no step in a CUDA
-        graph, whatever the schedule says. With `outputs="lent"` what a captured step
-        returns lies in the graph's memory until the next step of the module, or until
-        `release()`; it is copied otherwise. `streams` makes the streams that steps run
-        on.
+        leaves out comparing versions, source, configuration and plain attributes, and
+        the facts that this process knows; the model's tensors are always compared.
+        `check="full"` also traces the model again, as the module's target says, and
+        compares its operations; that takes seconds. `facts` are what the caller knows
+        of this machine and model: those that the module was made with must be the same.
+        `capture=False` captures no step in a CUDA graph, whatever the schedule says.
+        With `outputs="lent"` what a captured step returns lies in the graph's memory
+        until the next step of the module, or until `release()`; it is copied otherwise.
+        `streams` makes the streams that steps run on.
 
         Weights that parts fetch are copied to host memory (pinned where the device is
         CUDA), wherever the model has them, and are never all on the device; the model
@@ -71,11 +76,12 @@ def loader(
         weights to that host memory, and all others that the module uses to the device.
         Raises LoadError.
         """
-        if check not in ("quick", "none"):
-            raise ValueError(f'check is "quick" or "none", not {check!r}')
+        if check not in ("quick", "full", "none"):
+            raise ValueError(f'check is "quick", "full" or "none", not {check!r}')
         if outputs not in ("own", "lent"):
             raise ValueError(f'outputs is "own" or "lent", not {outputs!r}')
         _check_is_model(model)
+        known = facts_given(facts)
         file = executors[0].step.__code__.co_filename
         module_map = read_map(Path(file))
         target = _device(device)
@@ -91,11 +97,16 @@ def loader(
             tensors,
             module_map,
             target,
-            fingerprint=check == "quick",
+            fingerprint=check != "none",
             anywhere=list(module_map.tensors) if place else fetched_paths(fetches),
         )
-        if check == "quick":
+        if check != "none":
             _check_kernels(executors[0].step.__globals__, module_map)
+            known = {**facts_here(model, target), **known}
+        check_facts(module_map, known)
+        if check == "full":
+            said = check_graphs(model, target, module_map, Path(file))
+            check_facts(module_map, {**said, **known})
         names = [executor.entry for executor in executors]
         if len(set(names)) < len(names):  # several schedules of one entry
             names = [executor.__name__ for executor in executors]
@@ -189,8 +200,8 @@ def _static_steps(
     if capture is None or not capture.static:
         return []
     found = []
-    for one in product(*capture.sizes.values()):
-        sizes = dict(zip(capture.sizes, one, strict=True))
+    for one in capture.combinations():
+        sizes = {**dict(zip(capture.sizes, one, strict=True)), **capture.complete(one)}
         method = (
             None
             if choose is None

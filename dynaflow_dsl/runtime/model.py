@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, product
 from math import floor
 from typing import Any
 
@@ -71,6 +71,26 @@ class Split:
     def __repr__(self) -> str:
         weights = ", ".join(map(str, self.weights))
         return f"Split({self.dimension!r}, weights=({weights}), align={self.align})"
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseSplit:
+    """Cuts a named dimension where its phases meet, which every step says anew.
+
+    The rows of each phase follow those of the one before.
+    """
+
+    dimension: str
+    phases: tuple[str, ...]
+
+    def slices(self, rows: Mapping[str, int]) -> tuple[slice, ...]:
+        """The pieces, in order, for the number of rows of each phase."""
+        cuts = [0, *accumulate(rows[name] for name in self.phases)]
+        return tuple(slice(start, stop) for start, stop in pairwise(cuts))
+
+    def fills(self, rows: Mapping[str, int]) -> bool:
+        """Whether every phase has at least one row."""
+        return all(rows[name] > 0 for name in self.phases)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +174,8 @@ class Capture:
     """Which steps become CUDA graphs.
 
     `sizes` lists ascending sizes of every named dimension; their combinations are
-    captured. Arguments in `in_place` are read and written where they lie, and must lie
+    captured. A dimension in `phases` has sizes of each of its phases instead, which may
+    be 0. Arguments in `in_place` are read and written where they lie, and must lie
     there again in later steps; the others are copied. `padding` holds the dimensions in
     which a smaller step may run as the next captured size, with the axis of each output
     that is cut back, None for an output without rows. `static` compiles parts for each
@@ -166,3 +187,16 @@ class Capture:
     padding: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
     static: bool = False
     pieces: bool = False
+    phases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def combinations(self) -> list[tuple[int, ...]]:
+        """The sizes that are captured, in the order of `sizes`; no step has no row."""
+        found = product(*self.sizes.values())
+        return [one for one in found if all(self.complete(one).values())]
+
+    def complete(self, sizes: Sequence[int]) -> dict[str, int]:
+        """Sizes of the named dimensions, of which phases say how large they are."""
+        known = dict(zip(self.sizes, sizes, strict=True))
+        for dimension, phases in self.phases.items():
+            known[dimension] = sum(known.pop(name) for name in phases)
+        return known

@@ -43,6 +43,9 @@ class ModuleMap:
     `tensors` are dtype and shape of the model's tensors by path. `intact` is False when
     the module's text is not the one the map was written for: lines then mean nothing.
     `kernels` are digests of the kernels' sources, by their names in the module.
+    `facts` are those that the schedules read; `given_facts` and `given_parameters` are
+    what the command line said when it was made, of `target` with its arguments.
+    `graphs` are digests by entry.
     """
 
     name: str
@@ -57,6 +60,14 @@ class ModuleMap:
     operations: tuple[OperationLine, ...]
     intact: bool
     kernels: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+    given_facts: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+    given_parameters: Mapping[str, str] = field(default_factory=dict)
+    target: str = ""
+    target_arguments: Mapping[str, bool | int | float | str] = field(
+        default_factory=dict
+    )
+    graphs: Mapping[str, str] = field(default_factory=dict)
 
     def plan_lines(self, number: int) -> PlanLines | None:
         """The step of the schedule that a module line belongs to: the narrowest."""
@@ -109,6 +120,7 @@ def read_map(module: Path) -> ModuleMap:
 
 def _read(document: Mapping[str, Any], module: Path, name: str) -> ModuleMap:
     model = document["model"]
+    given = document.get("given", {})
     return ModuleMap(
         name=name,
         module=module.name,
@@ -146,7 +158,22 @@ def _read(document: Mapping[str, Any], module: Path, name: str) -> ModuleMap:
             name: str(entry["digest"])
             for name, entry in document.get("kernels", {}).items()
         },
+        facts=_scalars(document.get("facts", {})),
+        given_facts=_scalars(given.get("facts", {})),
+        given_parameters={
+            name: str(text) for name, text in given.get("parameters", {}).items()
+        },
+        target=str(document["target"]["name"]),
+        target_arguments=_scalars(document["target"]["arguments"]),
+        graphs={entry: str(digest) for entry, digest in document["graph"].items()},
     )
+
+
+def _scalars(values: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
+    for name, value in values.items():
+        if not isinstance(value, bool | int | float | str):
+            raise TypeError(f"{name} is a {type(value).__name__}")
+    return dict(values)
 
 
 def _text_digest(module: Path) -> str:

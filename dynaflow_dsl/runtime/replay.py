@@ -6,7 +6,6 @@ import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
@@ -37,6 +36,9 @@ from dynaflow_dsl.runtime.streams import Streams
 
 Sizes: TypeAlias = tuple[int, ...]
 Step: TypeAlias = Callable[..., Any]
+
+# The number of rows of each phase, for graphs that go by phases.
+PhaseRows: TypeAlias = tuple[tuple[str, int], ...]
 
 
 class Wanted(NamedTuple):
@@ -102,11 +104,12 @@ class Replays:
         self._memory = InputMemory(capture, inputs, device)
         plain = [isinstance(spec, TensorSpec) for spec in inputs.values()]
         self._first_tensor = plain.index(True) if True in plain else None
-        self._combinations = list(product(*capture.sizes.values()))
+        self._combinations = capture.combinations()
+        self._phases = [n for names in capture.phases.values() for n in names]
         self._captured: dict[Wanted, _Captured] = {}
         self._replays: dict[Wanted, Replay] = {}
-        # By the shape of the first tensor that is no list.
-        self._known: dict[torch.Size, Known] = {}
+        # By the shape of the first tensor that is no list, and the rows of phases.
+        self._known: dict[tuple[torch.Size, PhaseRows], Known] = {}
         # Steps that run uncaptured, and why.
         self._refused: dict[Wanted, str] = {}
         self._told_addresses = False
@@ -119,15 +122,23 @@ class Replays:
         self._refused.clear()
         self._told_addresses = False
 
-    def find(self, arguments: tuple[Any, ...]) -> Replay | None:
+    def find(
+        self, arguments: tuple[Any, ...], phases: Mapping[str, int] | None = None
+    ) -> Replay | None:
         """The graph of a step that comes again, None where that takes a closer look."""
+        rows: PhaseRows = ()
+        if phases is not None:
+            # Phases that graphs do not go by are still to be checked.
+            if not self._phases or type(phases) is not dict:
+                return None
+            rows = tuple(phases.items())
         first = self._first_tensor
         if first is None or len(arguments) <= first:
             return None
         given = arguments[first]
         if type(given) is not torch.Tensor:
             return None
-        known = self._known.get(given.shape)
+        known = self._known.get((given.shape, rows))
         if known is None or not comes_again(known, arguments, self._device):
             return None
         return None if self._backend.is_recording() else known.replay
@@ -172,13 +183,17 @@ class Replays:
             return
         known = known_step(replay, arguments, self._inputs, self._capture.in_place)
         if known is not None:
-            self._known[arguments[self._first_tensor].shape] = known
+            rows = tuple((name, replay.sizes[name]) for name in self._phases)
+            self._known[arguments[self._first_tensor].shape, rows] = known
 
     def captured_size(self, sizes: Mapping[str, int]) -> int | None:
         """Rows of the graph that a step of `sizes` could run as; None if none could."""
+        if not sizes.keys() >= set(self._dimensions):
+            # Phases that nobody said, since what is chosen does not go by them.
+            return None
         key = Wanted(True, tuple([sizes[name] for name in self._dimensions]))
         target = self._next(key)
-        return None if target is None else prod(target.sizes)
+        return None if target is None else self._rows(target.sizes)
 
     def buffers(self, sizes: Mapping[str, int]) -> dict[str, Any]:
         """Tensors for a step's inputs, apart from those that are used in place.
@@ -231,7 +246,12 @@ class Replays:
         )
 
     def _named(self, sizes: Sizes) -> dict[str, int]:
-        return dict(zip(self._dimensions, sizes, strict=True))
+        """Sizes of phases, and of the dimensions that they add up to."""
+        named = dict(zip(self._dimensions, sizes, strict=True))
+        return {**named, **self._capture.complete(sizes)}
+
+    def _rows(self, sizes: Sizes) -> int:
+        return prod(self._capture.complete(sizes).values())
 
     # ---- the first step of a size ----------------------------------------------------
 
@@ -397,7 +417,7 @@ class Replays:
                 )
             )
         ]
-        return min(fitting, key=lambda one: prod(one.sizes), default=None)
+        return min(fitting, key=lambda one: self._rows(one.sizes), default=None)
 
     def _tell_addresses(self, flat: Sequence[torch.Tensor], known: list[int]) -> None:
         if self._told_addresses:

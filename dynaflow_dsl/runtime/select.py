@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from dynaflow_dsl.runtime.executor import Executor
+from dynaflow_dsl.runtime.model import PhaseSplit
 from dynaflow_dsl.runtime.replayed import Replay
 from dynaflow_dsl.runtime.report import StepReport
 
@@ -29,7 +30,9 @@ class Selected:
             executor.schedule: executor for executor in executors
         }
         self._choose = choose
-        self._first = executors[0]
+        # One that says so where phases are missing that some of them need.
+        by_phase = (e for e in executors if isinstance(e.split, PhaseSplit))
+        self._first = next(by_phase, executors[0])
         self._names = tuple(self._first.dimensions)
         self._methods: dict[Callable[..., Any], tuple[Executor, bool]] = {}
         for executor in executors:
@@ -42,18 +45,22 @@ class Selected:
             if executor.replays is not None
         ]
 
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
+    def __call__(
+        self, *arguments: Any, phases: Mapping[str, int] | None = None, **named: Any
+    ) -> Any:
         """Run one step; arguments are the entry's inputs, by position or by name.
 
-        Raises InputError (DFS802) for inputs that the module was not made for.
+        `phases` is the number of rows of each phase, where the entry has phases. Raises
+        InputError (DFS802) for inputs that the module was not made for.
         """
-        arguments = self._first.arrange(arguments, named)
+        arguments = self._first.arrange(arguments, named, phases)
+        rows = phases if self._first.phases else None
         for executor, replays in self._replays:
-            replay = replays.find(arguments)
+            replay = replays.find(arguments, rows)
             # Who calls an executor by itself may have captured what is not chosen.
             if replay is not None and self._runs(executor, replay):
                 return replays.run(replay, arguments)
-        sizes = self._first.sizes_of(arguments)
+        sizes = self._first.sizes_of(arguments, phases)
         executor, sequential = self._chosen(sizes)
         return executor.run(arguments, sizes, sequential=sequential)
 
@@ -88,10 +95,14 @@ class Selected:
     def choice(self, **sizes: int) -> str:
         """The name of the schedule that a step of these sizes runs, or "sequential".
 
+        Phases are sizes as well: `choice(tokens=8, decode=3, prefill=5)`.
+
         Where a piece of the schedule's split would be empty, that is "sequential" too.
         Neither `DFSC_SEQUENTIAL` nor captured sizes count: a step that is padded to one
         runs as a step of that size does.
         """
+        # Where a schedule goes by phases, they have to be said.
+        self._first.fills(sizes)
         executor, sequential = self._chosen(sizes)
         if sequential or not executor.fills(sizes):
             return "sequential"
@@ -112,6 +123,7 @@ class Selected:
 
     def buffers(self, **sizes: int) -> dict[str, Any]:
         """Tensors to write a step's inputs into: see `Executor.buffers`."""
+        self._first.fills(sizes)
         return self._chosen(sizes)[0].buffers(**sizes)
 
     def release(self) -> None:

@@ -15,7 +15,7 @@ from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.executor import Executor, attach
 from dynaflow_dsl.runtime.inductor import FakeWorld, Size
 from dynaflow_dsl.runtime.inputs import dimensions_of, dtype_of, factors
-from dynaflow_dsl.runtime.model import TensorSpec
+from dynaflow_dsl.runtime.model import PhaseSplit, TensorSpec
 from dynaflow_dsl.runtime.streams import CallingThread, CpuStreams
 from dynaflow_dsl.runtime.weights import Weights, record
 
@@ -145,17 +145,13 @@ def observe(
             else [_fake_input(one, world, device) for one in spec]
             for spec in executor.inputs.values()
         ]
-        split = executor.split
-        if (
-            sizes is None
-            or unsplit
-            or (split is not None and not split.fills(sizes[split.dimension]))
-        ):
+        if sizes is None or unsplit or not fake_executor.fills(sizes):
             fake_executor.sequential(*inputs)
         else:
             names = executor.stream_names
             fake_executor.streams = CpuStreams(*map(CallingThread, ("main", *names)))
-            fake_executor.step(*inputs)
+            rows = {"phases": sizes} if isinstance(executor.split, PhaseSplit) else {}
+            fake_executor.step(*inputs, **rows)
     if fixed := world.fixed():
         ties = ", ".join(f"{name} = {value}" for name, value in fixed.items())
         raise LoadError(

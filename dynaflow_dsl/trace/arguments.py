@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -83,7 +83,7 @@ def describe(spec: TraceSpec, entry: str, adapter: torch.nn.Module) -> Call:
     The tensors are copies: a failed export leaves marks on those it is given.
     """
     sizes = example_sizes(spec)
-    given = spec.entries[entry].arguments(sizes)
+    given = spec.entries[entry].make(sizes)
     names = _parameter_names(adapter)
     if not isinstance(given, tuple) or len(given) > len(names):
         refuse(
@@ -92,6 +92,12 @@ def describe(spec: TraceSpec, entry: str, adapter: torch.nn.Module) -> Call:
         )
     names = names[: len(given)]
     _check_names(spec, names)
+    if spec.entries[entry].phases and "phases" in names:
+        refuse(
+            f"entry '{entry}' has phases, so steps take an argument 'phases', and the "
+            "adapter has one of that name too",
+            helps=("give the adapter's argument another name",),
+        )
     _check_distinct(entry, names, given)
     dimensions = {
         name: Dim(name, min=lowest, max=highest)
@@ -133,7 +139,12 @@ def _parameter_names(adapter: torch.nn.Module) -> list[str]:
 
 
 def _check_names(spec: TraceSpec, names: list[str]) -> None:
-    for table, keys in (("dims", spec.dims), ("persistent", spec.persistent)):
+    tables: tuple[tuple[str, Iterable[str]], ...] = (
+        ("dims", spec.dims),
+        ("persistent", spec.persistent),
+        ("disjoint", spec.disjoint),
+    )
+    for table, keys in tables:
         for key in keys:
             base = key.removesuffix(".*") if table == "dims" else key
             if base not in names:

@@ -59,6 +59,10 @@ def convert(exported: Exported, spec: TraceSpec, call: Call) -> Graph:
         signature=call.signature,
         modules=tuple(name for name, _ in modules),
         fixed=tuple(sorted(spec.entries[call.entry].fixed.items())),
+        phases=tuple(
+            (name, tuple(names))
+            for name, names in sorted(spec.entries[call.entry].phases.items())
+        ),
     )
 
 
@@ -117,6 +121,7 @@ def _inputs(
 def _step_input(state: Program, node: Node, item: InputSpec, taken: set[str]) -> Input:
     state.names[node] = _free_name(item.name, taken)
     value = state.value(node, node.meta["val"], None)
+    disjoint = item.base in state.spec.disjoint
     if (kept := state.spec.persistent.get(item.base)) is not None:
         return Input(
             item.name,
@@ -125,8 +130,9 @@ def _step_input(state: Program, node: Node, item: InputSpec, taken: set[str]) ->
             argument=item.position,
             capacity=kept.capacity,
             scratch=kept.padding == "scratch",
+            disjoint=disjoint,
         )
-    return Input(item.name, "step", value, argument=item.position)
+    return Input(item.name, "step", value, argument=item.position, disjoint=disjoint)
 
 
 def _constant(state: Program, node: Node, path: str, tensor: torch.Tensor) -> Input:

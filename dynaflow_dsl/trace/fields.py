@@ -67,7 +67,8 @@ def _wrong_table(spec: TraceSpec) -> str | None:
     for key, entry in spec.entries.items():
         if not isinstance(entry, Entry) or not callable(entry.arguments):
             return f"'entries' has {_shown(entry)} for '{key}'; it must be an Entry"
-        if (problem := _wrong_fixed(key, entry, spec)) is not None:
+        problem = _wrong_fixed(key, entry, spec) or _wrong_phases(key, entry, spec)
+        if problem is not None:
             return problem
     for key, axes in spec.dims.items():
         if not isinstance(axes, tuple | list) or not all(
@@ -99,6 +100,39 @@ def _wrong_fixed(key: str, entry: Entry, spec: TraceSpec) -> str | None:
                 f"'{name}' is in 'fixed' of '{key}' and in 'dimensions'; a size is the "
                 "same in every step, or it is not"
             )
+    return None
+
+
+def _wrong_phases(key: str, entry: Entry, spec: TraceSpec) -> str | None:
+    if not isinstance(entry.phases, Mapping):
+        return (
+            f"'phases' of '{key}' is {_shown(entry.phases)}; it must be names by "
+            'dimension, such as {"tokens": ("decode", "prefill")}'
+        )
+    taken = {*spec.dimensions, *entry.fixed}
+    for dimension, names in entry.phases.items():
+        if dimension not in spec.dimensions:
+            return (
+                f"'phases' of '{key}' cuts {_shown(dimension)}, and the dimensions are "
+                f"{', '.join(spec.dimensions) or 'none'}"
+            )
+        if not isinstance(names, tuple | list) or len(names) < 2:
+            return (
+                f"'phases' of '{key}' has {_shown(names)} for '{dimension}'; it must "
+                "be a tuple of two names or more"
+            )
+        for name in names:
+            if not isinstance(name, str) or not name.isidentifier():
+                return (
+                    f"'phases' of '{key}' has the name {name!r}; it must be an "
+                    "identifier"
+                )
+            if name in taken:
+                return (
+                    f"'phases' of '{key}' has the name '{name}', which is already a "
+                    "size or a phase"
+                )
+            taken.add(name)
     return None
 
 

@@ -25,10 +25,29 @@ class Entry:
     target's device, random ones drawn from torch's global generator. `fixed` names
     sizes that are the same in every step of this entry, for the conditions of a
     `select`.
+
+    `phases` says that rows of a dimension belong to phases, `{"tokens": ("decode",
+    "prefill")}`: first all rows of one, then those of the next, any number of each. A
+    step is then told how many there are, `step(..., phases={"decode": 3, "prefill":
+    5})`, and `sizes` holds these numbers as well.
     """
 
     arguments: Callable[[Mapping[str, int]], tuple[Any, ...]]
     fixed: Mapping[str, int] = field(default_factory=dict)
+    phases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def make(self, sizes: Mapping[str, int]) -> tuple[Any, ...]:
+        """Arguments for these sizes; phases that they leave out share the rows."""
+        return self.arguments({**self.shares(sizes), **sizes})
+
+    def shares(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Nearly equal numbers of rows for the phases of each dimension."""
+        found: dict[str, int] = {}
+        for dimension, names in self.phases.items():
+            total, count = sizes[dimension], len(names)
+            cuts = [total * k // count for k in range(count + 1)]
+            found |= {name: cuts[k + 1] - cuts[k] for k, name in enumerate(names)}
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +75,13 @@ class TraceSpec:
     arguments, `"input_ids": ("batch", None)`, or of every tensor of a list, `"keys.*"`;
     arguments left out are static. `dimensions` holds the inclusive bounds of each name,
     None for no upper bound. `persistent` are arguments whose address never changes.
-    `disjoint` names shared tensors that rows write at places that never coincide;
-    `context` makes the context manager that is entered around each step of a piece.
-    `facts` are what schedules may require. `trial(steps, rows, seed)` runs several
-    steps in which callables of `steps`, by entry, stand in for the adapter, and returns
-    a tensor that they make and the one that the untouched model's own loop makes; the
-    two must be equal.
+    `disjoint` names arguments without rows, such as a cache that all requests share,
+    that every row reads and writes by index at places that no other row does; where an
+    entry has phases, no row of another phase. `context` makes the context manager that
+    is entered around each step of a piece. `facts` are what schedules may require.
+    `trial(steps, rows, seed)` runs several steps in which callables of `steps`, by
+    entry, stand in for the adapter, and returns a tensor that they make and the one
+    that the untouched model's own loop makes; the two must be equal.
     """
 
     model: torch.nn.Module

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -34,7 +34,7 @@ class Captured:
         """Sizes that could not be captured, and why."""
         return dict(self._executor.report().refused)
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: Any, phases: Mapping[str, int] | None = None) -> Any:
         """The result of the last step; arguments then hold what it wrote."""
         shapes = tuple(one.shape for one in tree_leaves(arguments))
         if shapes not in self._memory:
@@ -52,7 +52,7 @@ class Captured:
             if number:
                 self._restore()
             _copy(given, arguments)
-            result = self._executor(*given)
+            result = self._executor(*given, phases=phases)
         _copy(arguments, given)
         return result
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -87,6 +88,7 @@ def verify_choices(
     tried: Sequence[Sizes],
     *,
     most_rows: int,
+    phases: Sequence[str] = (),
     adapter: Callable[..., Any] | None = None,
     seed: int = 0,
 ) -> ChoiceReport:
@@ -94,8 +96,8 @@ def verify_choices(
 
     `expected(sizes)` gives the name of the schedule and the line that chooses it, from
     the file's own words. `tried` are the sizes of the steps; those with a size of more
-    than `most_rows` are not run. What runs is compared with the model within the
-    tolerance of its dtype.
+    than `most_rows` are not run. `phases` are sizes that say where rows are cut. What
+    runs is compared with the model within the tolerance of its dtype.
     """
     called = adapter if adapter is not None else model
     state = ModelState(*modules_of(called, model))
@@ -107,7 +109,9 @@ def verify_choices(
             with torch.random.fork_rng():
                 torch.manual_seed(seed)
                 arguments = make_arguments(sizes)
-            given = _run(selected, arguments, state)
+            rows = {name: sizes[name] for name in phases}
+            step = partial(selected, phases=rows) if rows else selected
+            given = _run(step, arguments, state)
             wanted = _run(called, arguments, state)
             batch = next(iter(sizes.values()), 1)
             comparison = compare(

@@ -142,11 +142,13 @@ class Recorder:
         executor: Executor,
         arguments: Sequence[Any],
         constants: Sequence[torch.Tensor] = (),
+        phases: Mapping[str, int] | None = None,
     ) -> Recording:
         """Run one step of `executor`, which must be loaded with `compile=False`.
 
         `arguments` belong to main from the start of the step; `constants` (weights)
-        were ready long before.
+        were ready long before. `phases` are the rows of each, for steps that are cut by
+        phase.
         """
         file = type(executor).step.__code__.co_filename
         names = tuple(stream.name for stream in executor.streams)
@@ -162,7 +164,7 @@ class Recorder:
         self.clocks.before = observer.poll
         try:
             with watch.on(executor), observer:
-                outputs = executor(*arguments)
+                outputs = executor(*arguments, phases=phases)
         finally:
             self.clocks.before = _nothing
         observer.poll()

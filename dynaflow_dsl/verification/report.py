@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from dynaflow_dsl.verification.kernels import KernelTrial
 from dynaflow_dsl.verification.recording import Fault
+
+# The number of rows of each phase.
+Phases: TypeAlias = tuple[tuple[str, int], ...]
+
+
+def step_size(batch: int, phases: Phases = ()) -> str:
+    """`batch 8`, or `batch 8 (decode 3, prefill 5)`."""
+    said = ", ".join(f"{name} {rows}" for name, rows in phases)
+    return f"batch {batch} ({said})" if said else f"batch {batch}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +38,7 @@ class Comparison:
     `tolerance` is None where every bit had to be equal; else it bounds the largest
     difference relative to the largest magnitude of the tensor it was found in.
     `largest` is over all tensors. `because` says why less than the usual was asked for.
+    `phases` are the rows of each phase, for steps that are cut by phase.
     """
 
     batch: int
@@ -38,6 +49,7 @@ class Comparison:
     tensors: int
     difference: Difference | None
     because: str = ""
+    phases: Phases = ()
 
     @property
     def ok(self) -> bool:
@@ -58,8 +70,9 @@ class Comparison:
                 f"{self.difference.largest:.1e}"
             )
         because = f" ({self.because})" if self.because else ""
+        size = step_size(self.batch, self.phases)
         return (
-            f"batch {self.batch}: {self.what} against {self.against}: {verdict}, "
+            f"{size}: {self.what} against {self.against}: {verdict}, "
             f"{self.tensors} tensors{because}"
         )
 
@@ -80,6 +93,7 @@ class Recorded:
     concurrent: tuple[tuple[str, str], ...]
     ordered: tuple[tuple[str, str], ...] = ()
     labelled: bool = True
+    phases: Phases = ()
 
     @property
     def ok(self) -> bool:
@@ -92,7 +106,8 @@ class Recorded:
             verdict = f"{len(self.faults)} faults"
         if self.ordered:
             verdict += f", {len(self.ordered)} claims that do not hold"
-        return f"batch {self.batch}: order of {self.operations} operations: {verdict}"
+        size = step_size(self.batch, self.phases)
+        return f"{size}: order of {self.operations} operations: {verdict}"
 
 
 @dataclass(frozen=True, slots=True)

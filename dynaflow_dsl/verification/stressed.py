@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -36,6 +36,7 @@ def stress_module(
     adapter: Callable[..., Any] | None = None,
     entry: str | None = None,
     schedule: str | None = None,
+    phases: Mapping[str, int] | None = None,
     compiled: bool = True,
     seed: int = 0,
     **options: Any,
@@ -45,14 +46,15 @@ def stress_module(
     On a CUDA device the module runs eager and as one captured graph, `compiled` or as
     it stands; elsewhere its text runs with its streams interleaved in random order.
     Every result has to equal that of the same module on one stream, bit for bit, or
-    within that run's own spread where it has one. `options` go to the module's `load`.
+    within that run's own spread where it has one. `phases` are the rows of each, for
+    steps that are cut by phase. `options` go to the module's `load`.
     """
 
     def load(compile_parts: bool, streams: MakeStreams) -> Executor:
         loaded = module.load(
             model, compile=compile_parts, capture=False, streams=streams, **options
         )
-        return find_executor(loaded, entry, schedule)
+        return find_executor(loaded, entry, schedule, phases)
 
     called = adapter if adapter is not None else model
     state = ModelState(*modules_of(called, model))

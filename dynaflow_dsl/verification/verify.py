@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.export import ExportedProgram
@@ -23,7 +25,13 @@ from dynaflow_dsl.verification.captured import Captured
 from dynaflow_dsl.verification.kernels import KernelTrials
 from dynaflow_dsl.verification.recording import Recorder, Recording
 from dynaflow_dsl.verification.reference import run_reference
-from dynaflow_dsl.verification.report import Comparison, Recorded, Report
+from dynaflow_dsl.verification.report import (
+    Comparison,
+    Phases,
+    Recorded,
+    Report,
+    step_size,
+)
 from dynaflow_dsl.verification.results import (
     TOLERANCES,
     Result,
@@ -35,6 +43,9 @@ from dynaflow_dsl.verification.results import (
 from dynaflow_dsl.verification.spread import find_spread, unrepeatable
 from dynaflow_dsl.verification.state import ModelState
 
+# Rows of a step, or the rows of each phase in order.
+StepSize: TypeAlias = int | Mapping[str, int]
+
 # Device types on which steps become graphs.
 CAPTURING = ("cuda",)
 
@@ -42,13 +53,13 @@ CAPTURING = ("cuda",)
 def verify(
     module: ModuleType,
     model: torch.nn.Module,
-    make_arguments: Callable[[int], Sequence[Any]],
+    make_arguments: Callable[[Any], Sequence[Any]],
     exported: ExportedProgram,
     whole: Collection[str],
-    pieces_of: Callable[[int], Sequence[slice]],
+    pieces_of: Callable[[Any], Sequence[slice]],
     *,
     adapter: Callable[..., Any] | None = None,
-    batches: Sequence[int] = (1, 2, 3, 8),
+    batches: Sequence[StepSize] = (1, 2, 3, 8),
     entry: str | None = None,
     schedule: str | None = None,
     claims: Collection[tuple[str, str]] = (),
@@ -59,7 +70,8 @@ def verify(
     """Run `module` in every way it can run and compare with the model.
 
     `make_arguments(batch)` makes arguments of the adapter, drawn from torch's global
-    generator; `adapter` is what they are for (None: the model). `exported` is the
+    generator; a batch is a number of rows, or for a step that is cut by phase the rows
+    of each phase. `adapter` is what they are for (None: the model). `exported` is the
     adapter's exported program, `whole` its nodes that the schedule runs once, and
     `pieces_of(batch)` the slices of the others: empty when there is no split. `entry`
     and `schedule` name one of several executors. `claims` are pairs of steps, by the
@@ -107,12 +119,16 @@ def verify(
     comparisons: list[Comparison] = []
     recordings: list[Recorded] = []
     failures: list[str] = []
-    for batch in batches:
+    for size in batches:
+        batch = size if isinstance(size, int) else sum(size.values())
+        phases: Phases = () if isinstance(size, int) else tuple(size.items())
+        by_phase = {} if isinstance(size, int) else {"phases": dict(size)}
         with torch.random.fork_rng():
             torch.manual_seed(seed + batch)
-            arguments = make_arguments(batch)
+            arguments = make_arguments(size)
+        text.assumed_phases = dict(phases) or None
         names = input_names(text, arguments)
-        pieces = pieces_of(batch)
+        pieces = pieces_of(size)
         if any(piece.start >= piece.stop for piece in pieces):
             pieces = ()  # a step with an empty piece runs unsplit
 
@@ -125,17 +141,25 @@ def verify(
             with torch.no_grad():
                 return called(*given)
 
-        def recorded(*given: Any, batch: int = batch) -> Any:
-            recording = recorder.run(text, given, list(weights.values()))
-            recordings.append(_recorded(batch, recording, module_map, claims))
+        def recorded(
+            *given: Any,
+            batch: int = batch,
+            phases: Phases = phases,
+            by_phase: Mapping[str, Mapping[str, int]] = by_phase,
+        ) -> Any:
+            constants = list(weights.values())
+            recording = recorder.run(text, given, constants, **by_phase)
+            found = _recorded(batch, recording, module_map, claims)
+            recordings.append(replace(found, phases=phases))
             return recording.outputs
 
         expected = run_on_copies(reference, arguments, state)
         unsplit = run_on_copies(adapted, arguments, state)
         made: dict[str, Result] = {}
-        tried = {"text": recorded, **ways}
-        if captured is not None and _is_captured(text, batch):
-            tried["captured"] = captured
+        tried: dict[str, Callable[..., Any]] = {"text": recorded}
+        tried |= {what: partial(way, **by_phase) for what, way in ways.items()}
+        if captured is not None and _is_captured(text, batch, dict(phases)):
+            tried["captured"] = partial(captured, **by_phase)
         for what, way in tried.items():
             try:
                 made[what] = run_on_copies(way, arguments, state)
@@ -143,7 +167,7 @@ def verify(
                 raise
             except Exception as error:  # whatever an edited module does
                 said = f"{type(error).__name__}: {error}".partition("\n")[0]
-                failures.append(f"batch {batch}: {what} raised {said}")
+                failures.append(f"{step_size(batch, phases)}: {what} raised {said}")
         pairs = [("text", "reference", expected, not kernels.trials)]
         pairs += [(what, "reference", expected, False) for what in ways]
         pairs.append(("compiled" if compiled else "text", "model", unsplit, False))
@@ -176,7 +200,7 @@ def verify(
                         allowed=spread.allowed,
                         because=str(spread),
                     )
-            comparisons.append(compared)
+            comparisons.append(replace(compared, phases=phases))
     if captured is not None:
         failures += (
             f"{k} is not captured: {why}" for k, why in captured.refused.items()
@@ -216,12 +240,30 @@ def proportional_pieces(
     return pieces_of
 
 
+def phase_pieces(phases: Sequence[str]) -> Callable[[Mapping[str, int]], list[slice]]:
+    """The slices of a step that is cut by phase: the rows of each follow the others."""
+
+    def pieces_of(rows: Mapping[str, int]) -> list[slice]:
+        found: list[slice] = []
+        start = 0
+        for name in phases:
+            found.append(slice(start, start + rows[name]))
+            start += rows[name]
+        return found
+
+    return pieces_of
+
+
 def find_executor(
-    loaded: Any, entry: str | None = None, schedule: str | None = None
+    loaded: Any,
+    entry: str | None = None,
+    schedule: str | None = None,
+    phases: Mapping[str, int] | None = None,
 ) -> Executor:
     """The executor of an entry and a schedule among those that a module has.
 
-    None stands for any. Raises LoadError (DFS804) where there is not exactly one.
+    None stands for any. `phases` are the rows of each phase in all of its steps.
+    Raises LoadError (DFS804) where there is not exactly one.
     """
     listed: list[Executor] = []
     single = isinstance(loaded, Executor | Selected)
@@ -239,6 +281,7 @@ def find_executor(
         if entry in (None, executor.entry) and not executor.schedule
     ]
     if len(found) == 1:
+        found[0].assumed_phases = phases
         return found[0]
     wanted = f"schedule `{schedule}`, entry `{entry}`"
     raise LoadError(
@@ -247,7 +290,7 @@ def find_executor(
     )
 
 
-def _is_captured(executor: Executor, batch: int) -> bool:
+def _is_captured(executor: Executor, batch: int, phases: Mapping[str, int]) -> bool:
     """Whether a step of this size, others being as small as can be, is captured."""
     capture = executor.capture
     if capture is None:
@@ -255,7 +298,7 @@ def _is_captured(executor: Executor, batch: int) -> bool:
     split = executor.split.dimension if executor.split is not None else None
     first = split if split is not None else next(iter(capture.sizes))
     smallest = {name: low for name, (low, _) in executor.dimensions.items()}
-    wanted = {**smallest, first: batch}
+    wanted = {**smallest, first: batch, **phases}
     return all(wanted.get(name) in sizes for name, sizes in capture.sizes.items())
 
 

@@ -47,7 +47,7 @@ def scope_text(section: Section) -> str:
 
 def run_text(schedule: Schedule, run: Run) -> str:
     """The steps of a run in sequence: `attn, router`."""
-    return ", ".join(step_text(step, schedule.pieces) for step in run.steps)
+    return ", ".join(step_text(step, schedule.piece_names) for step in run.steps)
 
 
 def _rows(section: Section, kind: Kind) -> tuple[Row, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from dynaflow_dsl.bind.model import Binding, BoundPart
 from dynaflow_dsl.graph.model import Operation
-from dynaflow_dsl.resolve.model import Run, Schedule
+from dynaflow_dsl.resolve.model import Run, Schedule, Split
 from dynaflow_dsl.views.blocks import blocks
 from dynaflow_dsl.views.claims import Claimed, claimed
 from dynaflow_dsl.views.windows import Counts
@@ -18,9 +18,7 @@ def schedule_data(schedule: Schedule, iterations: Counts | None) -> dict[str, ob
     return {
         "schedule": schedule.name,
         "streams": ["main", *(stream.name for stream in schedule.streams)],
-        "split": None
-        if split is None
-        else {"dimension": split.dimension, "weights": [str(w) for w in split.weights]},
+        "split": None if split is None else _split(split),
         "sections": [
             {
                 "each": section.each.name if section.each is not None else None,
@@ -36,6 +34,12 @@ def schedule_data(schedule: Schedule, iterations: Counts | None) -> dict[str, ob
             for number, section in enumerate(schedule.sections)
         ],
     }
+
+
+def _split(split: Split) -> dict[str, object]:
+    if split.phases:
+        return {"dimension": split.dimension, "phases": list(split.pieces)}
+    return {"dimension": split.dimension, "weights": [str(w) for w in split.weights]}
 
 
 def parts_data(binding: Binding) -> dict[str, object]:

@@ -105,7 +105,7 @@ def _iteration(
 def _cell(schedule: Schedule, run: Run, number: int | None) -> str:
     texts = []
     for step in run.steps:
-        plain = step_label(replace(step, previous=False), schedule.pieces)
+        plain = step_label(replace(step, previous=False), schedule.piece_names)
         if number is not None:
             plain += f" {number - step.previous}"
         texts.append(plain)

@@ -40,7 +40,9 @@ def heading(schedule: Schedule) -> str:
     facts = [f"streams {streams}"]
     if schedule.split is not None:
         split = schedule.split
-        facts.append(f"{split.dimension} in {schedule.pieces} pieces as {split.index}")
+        named = f" ({', '.join(split.pieces)})" if split.phases else ""
+        pieces = f"{schedule.pieces} pieces{named}"
+        facts.append(f"{split.dimension} in {pieces} as {split.index}")
     values = [f"{each.name} = {written(each.value)}" for each in schedule.parameters]
     name = schedule.name + (f"({', '.join(values)})" if values else "")
     return f"{name}: {'; '.join(facts)}\n{scope_text(schedule.sections[0])}"

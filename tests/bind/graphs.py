@@ -11,6 +11,8 @@ A graph has one statement a line; values are `name` or `name:type`, see TYPES:
     add_(x, y)                 in place: writes its first operand
     a = ns.op.overload(x)      an operator outside of aten
     return y x
+    phases decode prefill      those of the batch
+    disjoint pool              inputs in which rows keep apart
 
 Behind the module may stand, in this order, `marked a,b`, `by package.f,package.g` (the
 functions that it ran in) and `line 7`. An operation is called like its first result, or
@@ -21,7 +23,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dynaflow_dsl.bind import Binding, BoundPart, bind
 from dynaflow_dsl.diagnostics import Diagnostic, Result
@@ -74,6 +76,7 @@ class _Builder:
     operations: list[Operation] = field(default_factory=list)
     outputs: tuple[str, ...] = ()
     values: dict[str, Value] = field(default_factory=dict)
+    phases: tuple[str, ...] = ()
     storages: int = 0
 
     def value(self, text: str, like: Value | None, shared: bool) -> Value | None:
@@ -150,6 +153,13 @@ def graph(text: str, modules: Sequence[str] = ()) -> Graph:
         if word in kinds:
             for name in names:
                 builder.add_input(name, kinds[word])
+        elif word == "phases":
+            builder.phases = tuple(names)
+        elif word == "disjoint":
+            builder.inputs = [
+                replace(item, disjoint=item.disjoint or item.name in names)
+                for item in builder.inputs
+            ]
         elif word == "return":
             builder.outputs = tuple(names)
         else:
@@ -163,6 +173,7 @@ def graph(text: str, modules: Sequence[str] = ()) -> Graph:
         dimensions=(("batch", 1, None),),
         signature=tuple((name, None) for name in lists),
         modules=tuple(dict.fromkeys(_with_parents(builder.modules))),
+        phases=(("batch", builder.phases),) if builder.phases else (),
     )
 
 

@@ -90,6 +90,10 @@ def test_a_tensor_parallel_schedule_is_refused_for_a_whole_model(
         ("llama/prefetch.dfs", {"fetch | prev.body"}),
         ("llama/two_batch.dfs", {"attn[1] | attn_reduce[0]", "mlp[1] | mlp_reduce[0]"}),
         ("llama/nanoflow.dfs", {"ffn[0] | o_reduce[2]", "prev.ffn_reduce[1] | qkv[0]"}),
+        (
+            "llama/phases.dfs",
+            {"attn[decode] | prev.mlp[prefill]", "attn[prefill] | mlp[decode]"},
+        ),
         ("moe/shared_expert.dfs", {"dispatch | shared"}),
     ],
 )

@@ -61,6 +61,40 @@ def test_sizes_that_never_change_come_back() -> None:
         assert said in problem(content)
 
 
+def test_phases_and_what_is_disjoint_come_back() -> None:
+    graph, *others = sample().graphs
+    inputs = tuple(
+        replace(item, disjoint=True) if item.kind == "persistent" else item
+        for item in graph.inputs
+    )
+    dimension = graph.dimensions[0][0]
+    named = ((dimension, ("decode", "prefill")),)
+    changed = replace(graph, inputs=inputs, phases=named)
+    model = replace(sample(), graphs=(changed, *others))
+    text = dump_snapshot(model)
+    assert parse_snapshot(text, "m").unwrap() == model
+    assert any(item.disjoint for item in inputs)
+    for word in ('"phases"', '"disjoint"'):
+        assert word in text
+        assert word not in dump_snapshot(sample())
+    assert graph_digest(changed) != graph_digest(graph)
+    for phases, said in (
+        ({"rows": ["a", "b"]}, "phases: 'rows' is no dimension with phases"),
+        ({dimension: ["a"]}, f"phases: '{dimension}' is no dimension with phases"),
+        ({dimension: ["a", "a"]}, f"phases.{dimension}: 'a' is there twice"),
+        ({dimension: ["a", dimension]}, f"'{dimension}' is no name for rows of"),
+        ({dimension: ["a", "b c"]}, "phases: 'b c' is no name for rows of"),
+    ):
+        content = data()
+        content["graphs"][0]["phases"] = phases
+        assert said in problem(content)
+    content = data()
+    for item in content["graphs"][0]["inputs"]:
+        if item["kind"] == "parameter":
+            item["disjoint"] = True
+    assert "only arguments of a step are disjoint" in problem(content)
+
+
 def test_each_operation_has_a_line_of_its_own() -> None:
     text = dump_snapshot(sample())
     assert text.endswith("}\n")

@@ -55,6 +55,7 @@ WEIGHTS = "weight " + " ".join(
 MODEL = f"""
     input x
     {WEIGHTS}
+    phases decode prefill
     h0 = relu(x) @ model.embed_tokens
     {repeat(LAYER, 4)}
     last = relu(h4) @ model.norm

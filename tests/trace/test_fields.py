@@ -52,6 +52,37 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         },
         "'batch' is in 'fixed' of 'run' and in 'dimensions'",
     ),
+    "phases": (
+        {"entries": {"run": Entry(lambda sizes: (), phases=("a", "b"))}},  # type: ignore[arg-type]
+        "'phases' of 'run' is a tuple; it must be names by dimension",
+    ),
+    "phases of no dimension": (
+        {"entries": {"run": Entry(lambda sizes: (), phases={"rows": ("a", "b")})}},
+        "'phases' of 'run' cuts 'rows', and the dimensions are batch",
+    ),
+    "one phase": (
+        {
+            "entries": {"run": Entry(lambda sizes: (), phases={"batch": ("a",)})},
+            "dimensions": {"batch": (1, None)},
+        },
+        "'phases' of 'run' has a tuple for 'batch'; it must be a tuple of two names",
+    ),
+    "name of a phase": (
+        {
+            "entries": {"run": Entry(lambda sizes: (), phases={"batch": ("a", "b c")})},
+            "dimensions": {"batch": (1, None)},
+        },
+        "'phases' of 'run' has the name 'b c'; it must be an identifier",
+    ),
+    "phase and dimension": (
+        {
+            "entries": {
+                "run": Entry(lambda sizes: (), phases={"batch": ("a", "batch")})
+            },
+            "dimensions": {"batch": (1, None)},
+        },
+        "'phases' of 'run' has the name 'batch', which is already a size or a phase",
+    ),
     "entry": ({"entries": {"run": lambda sizes: ()}}, "it must be an Entry"),
     "arguments": ({"entries": {"run": Entry(None)}}, "it must be an Entry"),  # type: ignore[arg-type]
     "bounds": ({"dimensions": {"batch": 3}}, "'dimensions' has 3 for 'batch'"),
@@ -90,6 +121,31 @@ def test_right_fields_are_left_alone() -> None:
 def test_an_adapter_must_make_a_module() -> None:
     spec = spec_of(MODEL, X, adapter=lambda model: None)
     assert "'adapter' of the target returns a NoneType" in refusal(spec).message
+
+
+def test_disjoint_names_arguments() -> None:
+    options: dict[str, Any] = {
+        "dims": {"input": ("batch", None)},
+        "disjoint": ("inputs",),
+    }
+    (found,) = trace(spec_of(MODEL, X, **options), "m:target", {}).diagnostics
+    assert "'disjoint' of the target names 'inputs'" in found.message
+    assert found.helps == ("did you mean 'input'?",)
+
+
+def test_an_argument_named_like_that_of_phases_is_refused() -> None:
+    class Named(torch.nn.Module):
+        def forward(self, phases: torch.Tensor) -> torch.Tensor:
+            return phases + 1
+
+    def entry(phases: dict[str, tuple[str, ...]]) -> Entry:
+        return Entry(lambda sizes: (torch.randn(sizes["batch"], 4),), phases=phases)
+
+    options: dict[str, Any] = {"dims": {"phases": ("batch", None)}}
+    spec = spec_of(Named().eval(), X, **options)
+    cut = replace(spec, entries={"run": entry({"batch": ("a", "b")})})
+    assert "steps take an argument 'phases'" in refusal(cut).message
+    assert trace(replace(spec, entries={"run": entry({})}), "m:target", {}).ok
 
 
 def test_persistent_names_arguments_as_they_are() -> None:

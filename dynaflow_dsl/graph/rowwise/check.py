@@ -12,6 +12,7 @@ from dynaflow_dsl.graph.model import (
     Size,
     Value,
 )
+from dynaflow_dsl.graph.rowwise.indexing import BY_INDEX
 from dynaflow_dsl.graph.rowwise.model import (
     Call,
     Fact,
@@ -35,12 +36,19 @@ from dynaflow_dsl.graph.rowwise.storage import (
 )
 
 
-def check_rows(graph: Graph, dimension: str, region: Collection[str]) -> RowCheck:
+def check_rows(
+    graph: Graph,
+    dimension: str,
+    region: Collection[str],
+    apart: Collection[str] = (),
+) -> RowCheck:
     """Decide whether the operations named in `region` are row-wise in `dimension`.
 
     Those operations run once per piece of the dimension, all others once on whole
     tensors. Every refusal stands for itself: what follows from a refused operation is
-    not refused again. Raises ValueError when the graph has no such dimension.
+    not refused again. `apart` are inputs without rows in which microbatches keep apart,
+    as the target says: rows may write there by index, and read by index what was
+    written. Raises ValueError when the graph has no such dimension.
     """
     if dimension not in {name for name, _, _ in graph.dimensions}:
         raise ValueError(f"the graph has no dimension {dimension}")
@@ -48,6 +56,8 @@ def check_rows(graph: Graph, dimension: str, region: Collection[str]) -> RowChec
     state = _State(dimension, find_storages(graph, names), _producers(graph))
     for item in graph.inputs:
         state.values[item.value.name] = item.value
+        if item.name in apart:
+            state.apart.add(item.value.storage)
     for operation in graph.operations:
         for value in operation.results:
             if value is not None:
@@ -75,6 +85,7 @@ class _State:
         default_factory=lambda: defaultdict(set)
     )
     spoiled: set[int] = field(default_factory=set)
+    apart: set[int] = field(default_factory=set)
     refusals: list[Refusal] = field(default_factory=list)
 
     def refuse(self, operation: str, reason: str) -> None:
@@ -118,6 +129,7 @@ def _step(state: _State, operation: Operation, region: frozenset[str]) -> None:
         return
     call = Call(operation, tensors, state.dimension)
     try:
+        _check_apart(call)
         fact = apply(call)
         if operation.writes:
             _check_write(state, call, fact)
@@ -184,6 +196,7 @@ def _operand(
         fact,
         sliced=storages.is_sliced(value.storage),
         written=value.storage in storages.written,
+        apart=value.storage in state.apart,
     )
 
 
@@ -208,7 +221,7 @@ def _check_write(state: _State, call: Call, fact: Fact) -> None:
     if isinstance(fact, RowNumbers):
         raise RefusedError("changes row numbers in place")
     if isinstance(fact, Shared):
-        if target.sliced:
+        if target.sliced and not (target.apart and not call.all_shared()):
             raise RefusedError("writes a tensor that all microbatches share")
         if any(
             isinstance(state.facts[name], RowNumbers)
@@ -233,6 +246,31 @@ def _check_write(state: _State, call: Call, fact: Fact) -> None:
             raise RefusedError("writes rows into a tensor that is also used without")
     if target.sliced:
         _check_entered_views(state, target.value)
+
+
+def _check_apart(call: Call) -> None:
+    """Make sure that rows find their places in what they write by index.
+
+    Anything else would see what other microbatches have written so far.
+    """
+    operation = call.operation
+    if operation.view:
+        return
+    first = operation.arguments[0] if operation.arguments else None
+    for name, tensor in call.tensors.items():
+        if not (tensor.apart and tensor.written):
+            continue
+        by_rows = any(
+            isinstance(other.fact, Rows)
+            for other in call.tensors.values()
+            if other is not tensor
+        )
+        indexed = operation.operator in BY_INDEX and name == getattr(first, "name", "")
+        if not (indexed and by_rows):
+            raise RefusedError(
+                f"reads or writes {name} otherwise than by an index of each row, and "
+                "rows of other pieces write there"
+            )
 
 
 def _check_entered_views(state: _State, target: Value) -> None:

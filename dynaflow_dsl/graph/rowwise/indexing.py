@@ -19,6 +19,15 @@ from dynaflow_dsl.graph.rowwise.model import (
 from dynaflow_dsl.graph.rowwise.pointwise import align, broadcast
 from dynaflow_dsl.graph.rowwise.sizes import ONE
 
+# Operators that find the place of each row by an index, in their first argument.
+BY_INDEX = frozenset(
+    {
+        "aten.index.Tensor",
+        "aten.index_select.default",
+        "aten.index_put_.default",
+    }
+)
+
 
 def embedding(call: Call) -> Fact:
     """Look rows of a table up; the width is added as the last axis."""
@@ -115,6 +124,8 @@ def index_put(call: Call) -> Fact:
         [(place.shape, place.fact), (values.shape, values.fact)], place.shape
     )
     if isinstance(target.fact, Shared) and written != Shared():
+        if target.apart and call.operation.writes:
+            return Shared()
         raise RefusedError("writes rows into a tensor that all microbatches share")
     if written != place.fact:
         raise RefusedError("writes values that are split along another axis")

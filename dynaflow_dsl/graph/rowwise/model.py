@@ -82,13 +82,16 @@ class Tensor:
     """An operand: its value, its fact, and what is known of its storage.
 
     `sliced` says that a microbatch sees it as a slice of a whole tensor, with the whole
-    tensor's strides. `written` says that something writes its storage in place.
+    tensor's strides. `written` says that something writes its storage in place. Rows
+    keep `apart` in it: none reads or writes a place that a row of another microbatch
+    writes.
     """
 
     value: Value
     fact: Fact
     sliced: bool = False
     written: bool = False
+    apart: bool = False
 
     @property
     def shape(self) -> tuple[Size, ...]:
