@@ -143,7 +143,10 @@ def _model(data: object) -> TracedModel:
 
 
 class _Scope:
-    """Values of one graph that have been read so far, and texts read before."""
+    """Values of one graph that have been read so far, and texts read before.
+
+    Layers repeat each other's types, lines and operators: each is checked once.
+    """
 
     __slots__ = (
         "code",
@@ -153,6 +156,7 @@ class _Scope:
         "lines",
         "modules",
         "operations",
+        "operators",
         "storages",
         "types",
     )
@@ -171,6 +175,7 @@ class _Scope:
         self.storages: dict[str, int] = {}
         self.count = 0
         self.operations: set[str] = set()
+        self.operators: set[str] = set()
         self.types: dict[str, TensorType] = {}
         self.lines: dict[str, SourceLine] = {}
 
@@ -207,6 +212,14 @@ class _Scope:
         """The name of a value that has been read."""
         if name not in self.storages:
             raise _Wrong(f"there is no value {name!r} at this place")
+        return name
+
+    def operator(self, name: str) -> str:
+        """The name of an operator: two names or more, with dots between them."""
+        if name not in self.operators:
+            if not _OPERATOR.fullmatch(name):
+                raise _Wrong(f"{name!r} is no operator")
+            self.operators.add(name)
         return name
 
     def line(self, text: str) -> SourceLine:
@@ -336,29 +349,27 @@ def _operation(data: object, scope: _Scope) -> Operation:
     if name in scope.operations:
         raise _Wrong(f"two operations have the name {name!r}")
     scope.operations.add(name)
+    keywords: tuple[tuple[str, Argument], ...] = ()
     try:
         arguments = tuple([read_argument(item) for item in fields["arguments"]])
-        keywords = tuple(
-            [(key, read_argument(v)) for key, v in fields.get("keywords", {}).items()]
-        )
+        if "keywords" in fields:
+            given = fields["keywords"].items()
+            keywords = tuple([(key, read_argument(item)) for key, item in given])
     except TextError as error:
         raise _Wrong(str(error)) from None
-    for argument in arguments:
-        scope.check(argument)
+    scope.check(arguments)
     for _, argument in keywords:
         scope.check(argument)
-    if not _OPERATOR.fullmatch(fields["call"]):
-        raise _Wrong(f"{fields['call']!r} is no operator")
     if fields["module"] not in scope.modules:
         raise _Wrong(f"{fields['module']!r} is none of 'modules'")
     functions = fields.get("functions")
     if functions is not None and functions not in scope.functions:
         raise _Wrong(f"{functions!r} is none of 'functions'")
-    writes = _strings("writes", fields.get("writes", []))
+    writes = _strings("writes", fields["writes"]) if "writes" in fields else ()
     source = fields.get("source")
     operation = Operation(
         name=name,
-        operator=fields["call"],
+        operator=scope.operator(fields["call"]),
         arguments=arguments,
         keywords=keywords,
         results=tuple(
@@ -370,7 +381,7 @@ def _operation(data: object, scope: _Scope) -> Operation:
         multiple=fields.get("multiple", False),
         writes=writes,
         view=fields.get("view", False),
-        tags=_strings("tags", fields.get("tags", [])),
+        tags=_strings("tags", fields["tags"]) if "tags" in fields else (),
         module=fields["module"],
         source=None if source is None else scope.line(source),
         functions=() if functions is None else scope.functions[functions],
