@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _environment(bytecode: Path) -> dict[str, str]:
-    """This process's environment, in which the first run compiles for all others."""
+    """The environment of each run: the first one compiles for all others."""
     kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     return kept | {"PYTHONPYCACHEPREFIX": str(bytecode)}
 
