@@ -79,11 +79,16 @@ def output_rows(
     return found
 
 
+def has_graphs(device: str) -> bool:
+    """Whether a device has streams, and graphs of what is put on them."""
+    return device.partition(":")[0] in STREAM_DEVICES
+
+
 def inactive(schedule: Schedule, device: str) -> Iterator[Diagnostic]:
     """Infos about statements that have no effect on a device without streams."""
-    kind = device.partition(":")[0]
-    if kind in STREAM_DEVICES:
+    if has_graphs(device):
         return
+    kind = device.partition(":")[0]
     for line in schedule.captures[:1]:
         yield _without_effect(
             "'capture'", Label(line.span, "steps run uncaptured"), kind

@@ -192,10 +192,16 @@ def _load(module: ModuleType, spec: Any, device: Any, entry: str, schedule: str)
 
 
 def _sizes(binding: Binding, size: int | None) -> dict[str, int]:
-    """A size for every dynamic dimension of an entry, within its bounds."""
+    """A size for every dynamic dimension of an entry, the usual one within its bounds.
+
+    Raises UsageError when one that was asked for is beyond them.
+    """
     captured = {line.dimension: line.sizes[-1] for line in binding.schedule.captures}
     found = {}
     for name, low, high in binding.graph.dimensions:
+        if size is not None and not low <= size <= (high or size):
+            upper = f"to {high}" if high is not None else "upwards"
+            raise click.UsageError(f"--size: {name} goes from {low} {upper}")
         wanted = size if size is not None else captured.get(name, USUAL_SIZE)
         found[name] = max(low, min(wanted, high if high is not None else wanted))
     return found

@@ -86,6 +86,17 @@ def evaluate_condition(
     return None
 
 
+def evaluate_whole(
+    expression: syntax.Expression, found: list[Diagnostic], scope: Scope
+) -> int | None:
+    """A whole number, or None after putting the reason into `found`."""
+    value = evaluate(expression, found, scope)
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    found.append(wrong_value("a whole number", value, expression.span))
+    return None
+
+
 def _logical(
     expression: syntax.Logical, found: list[Diagnostic], scope: Scope
 ) -> bool | None:

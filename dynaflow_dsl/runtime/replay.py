@@ -116,6 +116,18 @@ class Replays:
         self._refused: dict[Sizes, str] = {}
         self._told_addresses = False
 
+    def keep(self, given: Callable[[Mapping[str, int]], bool]) -> None:
+        """Capture, and pad to, those sizes alone that some step has.
+
+        Between them may lie one that a `select` gives to another schedule: it would
+        never be captured, and no step could be padded to it.
+        """
+        self._combinations = [
+            key
+            for key in self._combinations
+            if given(dict(zip(self._dimensions, key, strict=True)))
+        ]
+
     def release(self) -> None:
         """Drop all graphs; the next step of each size makes its own again."""
         self._captured.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 from dynaflow_dsl.runtime.executor import Executor
@@ -39,6 +40,8 @@ class Selected:
             for executor in executors
             if executor.replays is not None
         ]
+        for executor, replays in self._replays:
+            replays.keep(partial(self._gives, executor))
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Run one step; arguments are the entry's inputs, by position or by name.
@@ -48,15 +51,15 @@ class Selected:
         if not named:
             for executor, replays in self._replays:
                 replay = replays.find(arguments)
-                # Who calls an executor by itself may have captured what is not chosen.
-                if replay is not None and self._chosen(replay.sizes) == (
-                    executor,
-                    False,
-                ):
+                # Who calls an executor by itself may have run what is not chosen.
+                if replay is not None and self._gives(executor, replay.sizes):
                     return replays.run(replay, arguments)
         arguments, sizes = self._first.check(arguments, named)
         executor, sequential = self._chosen(sizes)
         return executor.run(arguments, sizes, sequential=sequential)
+
+    def _gives(self, executor: Executor, sizes: Mapping[str, int]) -> bool:
+        return self._chosen(sizes) == (executor, False)
 
     def _chosen(self, sizes: Mapping[str, int]) -> tuple[Executor, bool]:
         """The executor of a step, and whether it runs unsplit."""
@@ -75,10 +78,7 @@ class Selected:
         return executor.schedule
 
     def report(self) -> Mapping[str, StepReport]:
-        """What has been captured so far, by schedule.
-
-        A size that no step of a schedule has stays among those that wait.
-        """
+        """What has been captured so far, by schedule."""
         return {name: each.report() for name, each in self.executors.items()}
 
     def release(self) -> None:

@@ -58,6 +58,11 @@ def test_an_unknown_contender_lists_the_known_ones(file: str, capsys: Capture) -
     assert "choose from eager, torch.compile, sequential" in capsys.readouterr().err
 
 
+def test_a_size_that_no_step_has_is_refused(file: str, capsys: Capture) -> None:
+    assert run(["bench", file, "--size", "100000", "--only", "eager"]) == 2
+    assert "--size: batch goes from 1 to" in capsys.readouterr().err
+
+
 QUICK = ("--only", "scheduled", "--seconds", "0.001", "--output-format", "json")
 
 

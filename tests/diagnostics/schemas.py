@@ -60,7 +60,7 @@ def check_upload(log: dict[str, Any]) -> None:
         assert identifiers[result["ruleIndex"]] == result["ruleId"]
         assert result["message"]["text"]
         related = result.get("relatedLocations", [])
-        assert 1 <= len(result["locations"])
+        assert len(result["locations"]) >= 1
         assert len(result["locations"]) + len(related) <= MOST_LOCATIONS
         for location in [*result["locations"], *related]:
             region = location["physicalLocation"]["region"]
