@@ -58,11 +58,6 @@ def test_an_unknown_contender_lists_the_known_ones(file: str, capsys: Capture) -
     assert "choose from eager, torch.compile, sequential" in capsys.readouterr().err
 
 
-def test_a_size_that_no_step_has_is_refused(file: str, capsys: Capture) -> None:
-    assert run(["bench", file, "--size", "100000", "--only", "eager"]) == 2
-    assert "--size: batch goes from 1 to" in capsys.readouterr().err
-
-
 QUICK = ("--only", "scheduled", "--seconds", "0.001", "--output-format", "json")
 
 
@@ -92,6 +87,13 @@ parameters = { ways = 3 }
     (result,) = document["results"]
     assert result["arguments"] == {"layers": 2}
     assert list(result["contenders"]) == ["scheduled"]
+
+
+def test_a_size_that_no_step_has_is_refused(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    assert run(["bench", "stack.dfs", "--size", "100", "--only", "eager"]) == 2
+    assert "--size: batch goes from 1 to 64" in capsys.readouterr().err
 
 
 def test_a_device_that_is_none_could_not_run(
