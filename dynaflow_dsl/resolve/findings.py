@@ -41,7 +41,7 @@ def unknown_name(
 
 def suggestions(name: str, choices: Iterable[str]) -> tuple[str, ...]:
     """The most similar of the names that exist, else some of them."""
-    known = sorted(choices)
+    known = sorted(set(choices))
     if close := _similar(name, known):
         return (f"did you mean '{close}'?",)
     if not known:

@@ -45,7 +45,10 @@ def evaluate(
             if name not in scope:
                 written_otherwise = name.lower() in ("true", "false")
                 choices = [name.lower()] if written_otherwise else scope
-                found.append(unknown_name("value", name, span, choices))
+                declare = (
+                    f"'{name} = ...' in the parentheses behind the schedule's name"
+                )
+                found.append(unknown_name("value", name, span, choices, declare))
             return scope.get(name)
         case syntax.ListOf(items):
             values = [_item(item, found, scope) for item in items]
