@@ -8,14 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dynaflow_dsl.bind import (
-    Binding,
-    ReadsKernels,
-    bind,
-    bind_kernels,
-    has_graphs,
-    inactive,
-)
+from dynaflow_dsl.bind import Binding, ReadsKernels, bind, bind_kernels, inactive
 from dynaflow_dsl.diagnostics import Diagnostic, Result
 from dynaflow_dsl.graph.model import Graph, TracedModel
 from dynaflow_dsl.imports import file_reader, project_root
@@ -31,7 +24,7 @@ from dynaflow_dsl.resolve import (
 )
 from dynaflow_dsl.resolve.model import Scalar, Schedule, ScheduleFile, UsedFact
 from dynaflow_dsl.resolve.sequential import sequential_schedules
-from dynaflow_dsl.resolve.uncaptured import left_to_sequential, never_given
+from dynaflow_dsl.resolve.uncaptured import never_given
 from dynaflow_dsl.source import Source, Span
 from dynaflow_dsl.syntax import model as syntax
 from dynaflow_dsl.syntax import parse
@@ -174,8 +167,6 @@ def check_schedules(
         found += inactive(schedule, model.device)
     if selection is not None:
         found += never_given(selection, distinct)
-        if has_graphs(model.device):
-            found += left_to_sequential(selection, distinct)
     for schedule, graph in selected.value.pairs:
         bound = bind(schedule, graph)
         found += bound.diagnostics

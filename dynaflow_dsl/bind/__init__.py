@@ -1,7 +1,7 @@
 """Schedule and graph to binding: selectors, coverage, interfaces, row-wise check."""
 
 from dynaflow_dsl.bind.bind import bind
-from dynaflow_dsl.bind.capture import has_graphs, inactive
+from dynaflow_dsl.bind.capture import inactive
 from dynaflow_dsl.bind.model import (
     Binding,
     Body,
@@ -36,6 +36,5 @@ __all__ = [
     "Role",
     "bind",
     "bind_kernels",
-    "has_graphs",
     "inactive",
 ]

@@ -45,38 +45,12 @@ def never_given(
             yield _never_given(selection.select, line.dimension, span, idle)
 
 
-def left_to_sequential(
-    selection: Selection, schedules: Sequence[model.Schedule]
-) -> Iterator[Diagnostic]:
-    """A remark about lines that run `sequential`, beside schedules that capture."""
-    captured = {
-        line.span: f"{line.dimension} at {', '.join(map(str, line.sizes))}"
-        for schedule in schedules
-        for line in schedule.captures
-    }
-    reached = {chosen.line for entry in selection.entries for chosen in entry.lines}
-    for number in sorted(reached):
-        line = selection.select.lines[number]
-        if captured and line.schedule is None:
-            yield Diagnostic(
-                "DFS705",
-                "steps of this line run uncaptured",
-                Label(line.span, "'sequential' is never captured"),
-                notes=tuple(
-                    f"captured: {what}" for what in dict.fromkeys(captured.values())
-                ),
-                helps=(
-                    "a schedule whose one part is 'rest' is the same step, and may "
-                    "have a 'capture'",
-                ),
-                severity=Severity.INFO,
-            )
-
-
 def _gets(selection: Selection, name: str, step: Mapping[str, int]) -> bool:
-    """Whether a step of these sizes runs the schedule, in any entry that has them."""
+    """Whether a step of these sizes is captured by the schedule, in any entry that has
+    them: it runs the schedule, or `sequential`, which all of them capture.
+    """
     return any(
-        selection.select.lines[_line(entry, step)].schedule == name
+        selection.select.lines[_line(entry, step)].schedule in (name, None)
         for entry in selection.entries
         if step.keys() == set(entry.sizes)
     )

@@ -35,7 +35,7 @@ from dynaflow_dsl.resolve import (
     resolve,
 )
 from dynaflow_dsl.resolve.model import Schedule
-from dynaflow_dsl.resolve.uncaptured import left_to_sequential, never_given
+from dynaflow_dsl.resolve.uncaptured import never_given
 from dynaflow_dsl.source import Source
 from dynaflow_dsl.syntax import parse
 from tests.bind.graphs import graph
@@ -132,8 +132,7 @@ def answer(case: re.Match[str]) -> tuple[Diagnostic, ...]:
     if chosen.value is None:
         return chosen.diagnostics
     schedules = resolved.value.schedules
-    found = [*chosen.diagnostics, *never_given(chosen.value, schedules)]
-    return (*found, *left_to_sequential(chosen.value, schedules))
+    return (*chosen.diagnostics, *never_given(chosen.value, schedules))
 
 
 def _on_a_model(schedule: Schedule, text: str) -> tuple[Diagnostic, ...]:
