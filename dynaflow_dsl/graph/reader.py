@@ -143,10 +143,7 @@ def _model(data: object) -> TracedModel:
 
 
 class _Scope:
-    """Values of one graph that have been read so far, and texts read before.
-
-    Layers repeat each other's types, lines and operators: each is checked once.
-    """
+    """Values of one graph that have been read so far, and texts read before."""
 
     __slots__ = (
         "code",
@@ -156,7 +153,6 @@ class _Scope:
         "lines",
         "modules",
         "operations",
-        "operators",
         "storages",
         "types",
     )
@@ -175,7 +171,6 @@ class _Scope:
         self.storages: dict[str, int] = {}
         self.count = 0
         self.operations: set[str] = set()
-        self.operators: set[str] = set()
         self.types: dict[str, TensorType] = {}
         self.lines: dict[str, SourceLine] = {}
 
@@ -212,14 +207,6 @@ class _Scope:
         """The name of a value that has been read."""
         if name not in self.storages:
             raise _Wrong(f"there is no value {name!r} at this place")
-        return name
-
-    def operator(self, name: str) -> str:
-        """The name of an operator: two names or more, with dots between them."""
-        if name not in self.operators:
-            if not _OPERATOR.fullmatch(name):
-                raise _Wrong(f"{name!r} is no operator")
-            self.operators.add(name)
         return name
 
     def line(self, text: str) -> SourceLine:
@@ -360,6 +347,8 @@ def _operation(data: object, scope: _Scope) -> Operation:
     scope.check(arguments)
     for _, argument in keywords:
         scope.check(argument)
+    if not _OPERATOR.fullmatch(fields["call"]):
+        raise _Wrong(f"{fields['call']!r} is no operator")
     if fields["module"] not in scope.modules:
         raise _Wrong(f"{fields['module']!r} is none of 'modules'")
     functions = fields.get("functions")
@@ -369,7 +358,7 @@ def _operation(data: object, scope: _Scope) -> Operation:
     source = fields.get("source")
     operation = Operation(
         name=name,
-        operator=scope.operator(fields["call"]),
+        operator=fields["call"],
         arguments=arguments,
         keywords=keywords,
         results=tuple(

@@ -115,9 +115,11 @@ def changed_blocks(old: str, new: str) -> Iterator[tuple[str, set[str]]]:
         if tag != "equal":
             assert end - i == stop - j, "a block came or went"
             for block in (*before[i:end], *after[j:stop]):
-                title, *_ = block.strip().splitlines()
+                lines = [line.strip() for line in block.splitlines()]
+                # The first block of a loop begins with the line that opens it.
+                title = next(line for line in lines if not line.startswith("for "))
                 assert title.startswith("# "), block
-                yield block, steps_of(title.rpartition(" · ")[2].removeprefix("# "))
+                yield block, steps_of(title.removeprefix("# ").rpartition(" · ")[2])
 
 
 def blocks(module: str) -> list[str]:
