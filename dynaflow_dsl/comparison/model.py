@@ -89,7 +89,7 @@ class Window:
 
     @property
     def key(self) -> tuple[tuple[str, ...], ...]:
-        """The runs without their order, which has no meaning."""
+        """The runs without their order, which only says what is issued first."""
         return tuple(sorted(self.runs))
 
     @property

@@ -45,7 +45,7 @@ def test_one_window_is_its_own_blocks_and_one_sentence(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     file = read(path, text)
     model = traced(file)
-    (schedule,) = file.schedules
+    schedule, *_ = file.schedules
     before = with_windows(text, [window.text for window in windows(schedule)])
     module = compiled(path, before, model)
     assert module is not None
@@ -77,13 +77,14 @@ def traced(file: ScheduleFile) -> TracedModel:
 
 
 def windows(schedule: Schedule) -> list:
-    (section,) = schedule.sections
-    return list(section.windows)
+    """Those of the first section, whose timeline stands first in the text."""
+    return list(schedule.sections[0].windows)
 
 
 def with_windows(text: str, lines: list[str]) -> str:
     """The schedule with these windows in an `order`, whatever its timeline was."""
-    (found,) = TIMELINE.finditer(text)
+    found = TIMELINE.search(text)
+    assert found is not None
     margin = found["margin"]
     body = "".join(f"{margin}    {line}\n" for line in lines)
     return f"{text[: found.start()]}{margin}order:\n{body}{text[found.end() :]}"
@@ -114,12 +115,24 @@ def changed_blocks(old: str, new: str) -> Iterator[tuple[str, set[str]]]:
     for tag, i, end, j, stop in matcher.get_opcodes():
         if tag != "equal":
             assert end - i == stop - j, "a block came or went"
-            for block in (*before[i:end], *after[j:stop]):
+            changed = [
+                pair
+                for pair in zip(before[i:end], after[j:stop], strict=True)
+                # Who waits for two steps does so in the order in which they are issued.
+                if calls(pair[0]) != calls(pair[1])
+            ]
+            for block in [block for pair in changed for block in pair]:
                 lines = [line.strip() for line in block.splitlines()]
                 # The first block of a loop begins with the line that opens it.
                 title = next(line for line in lines if not line.startswith("for "))
                 assert title.startswith("# "), block
                 yield block, steps_of(title.removeprefix("# ").rpartition(" · ")[2])
+
+
+def calls(block: str) -> list[str]:
+    """The lines of a block without waits and comments."""
+    lines = [line.partition("  # ")[0].strip() for line in block.splitlines()]
+    return [line for line in lines if ".wait(" not in line and not line.startswith("#")]
 
 
 def blocks(module: str) -> list[str]:
