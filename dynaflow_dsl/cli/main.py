@@ -41,6 +41,7 @@ COMMANDS = (
     "trace",
     "verify",
     "bench",
+    "profile",
     "explain",
 )
 
