@@ -89,8 +89,10 @@ def _read_library(
     if not path.exists():
         files = sorted(library.rglob("*.dfs"))
         names = [f"{LIBRARY}{file.relative_to(library).as_posix()}" for file in files]
-        shown = ", ".join(names[:5])
-        return Unreadable("there is no such file", (f"the library has {shown}",))
+        close = difflib.get_close_matches(f"{LIBRARY}{inside}", names, n=1)
+        shown = f"the library has {', '.join(names[:5])}, ..."
+        helps = tuple(f"did you mean '{other}'?" for other in close) or (shown,)
+        return Unreadable("there is no such file", helps)
     return _source(path, f"{LIBRARY}{inside}", known)
 
 

@@ -31,6 +31,7 @@ from dynaflow_dsl.resolve import (
 )
 from dynaflow_dsl.resolve.model import Scalar, Schedule, ScheduleFile, UsedFact
 from dynaflow_dsl.resolve.sequential import sequential_schedules
+from dynaflow_dsl.resolve.uncaptured import never_given
 from dynaflow_dsl.source import Source, Span
 from dynaflow_dsl.syntax import model as syntax
 from dynaflow_dsl.syntax import parse
@@ -168,8 +169,11 @@ def check_schedules(
     bindings: list[Binding] = []
     plans: list[ProvedPlan] = []
     found: list[Diagnostic] = []
-    for schedule in dict.fromkeys(schedule for schedule, _ in selected.value.pairs):
+    distinct = tuple(dict.fromkeys(schedule for schedule, _ in selected.value.pairs))
+    for schedule in distinct:
         found += inactive(schedule, model.device)
+    if selection is not None:
+        found += never_given(selection, distinct)
     for schedule, graph in selected.value.pairs:
         bound = bind(schedule, graph)
         found += bound.diagnostics

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import click
 
 from dynaflow_dsl import pipeline
-from dynaflow_dsl.cli.files import schedule_file
+from dynaflow_dsl.cli.files import read_text, schedule_file, snapshot_path
+from dynaflow_dsl.cli.project import Project
 from dynaflow_dsl.cli.report import Reporter, output_format_option
 from dynaflow_dsl.cli.revisions import changed_files, read_revision, split_revision
 from dynaflow_dsl.cli.running import current_project, going_on
-from dynaflow_dsl.comparison import Comparison, compare
+from dynaflow_dsl.comparison import Comparison, Effect, compare, effects
 from dynaflow_dsl.comparison.render import as_data, as_markdown, as_text
-from dynaflow_dsl.diagnostics import Diagnostic
+from dynaflow_dsl.diagnostics import Diagnostic, has_errors
+from dynaflow_dsl.graph.reader import parse_snapshot
 from dynaflow_dsl.imports import file_reader
 from dynaflow_dsl.resolve import Reader, resolve
 from dynaflow_dsl.resolve.findings import Names
 from dynaflow_dsl.resolve.imports import imported_by, read_files
+from dynaflow_dsl.resolve.model import ScheduleFile
 from dynaflow_dsl.source import Source
 from dynaflow_dsl.syntax import SyntaxTree, parse
 from dynaflow_dsl.syntax.model import PartGroup
@@ -28,13 +31,13 @@ Form: TypeAlias = Literal["text", "markdown", "json"]
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One file at one time: its statements, the groups it imports, and the digest of
-    its meaning, None when it has mistakes.
+    """One file at one time: its statements, the groups it imports, and its meaning,
+    None when it has mistakes.
     """
 
     tree: SyntaxTree
     groups: dict[str, PartGroup]
-    digest: str | None
+    file: ScheduleFile | None
 
 
 @click.command("diff")
@@ -64,7 +67,7 @@ def command(
     OLD and NEW are files, or REV:FILE for a file of a revision of git. Layout and
     comments are no change. The exit code is 0 whether or not anything changed.
     """
-    current_project(reporter)
+    project = current_project(reporter)
     if form == "json" and reporter.format != "sarif":
         reporter.format = "json"
     if revision is None:
@@ -72,7 +75,7 @@ def command(
             raise click.UsageError("name two files, or give --rev and files to compare")
         old, new = (_named(reporter, path) for path in paths)
         if old is not None and new is not None:
-            _show(reporter, _compare(old, new), form)
+            _show(reporter, _compare(old, new, project), form)
         return reporter.code
     changed = changed_files(revision, paths)
     for each in changed:
@@ -84,7 +87,7 @@ def command(
                 after = _named(reporter, each.new)
             read = [each.old is None or before, each.new is None or after]
             if all(read):
-                _show(reporter, _compare(before, after), form)
+                _show(reporter, _compare(before, after, project), form)
     if not changed:
         reporter.say(f"no schedule file differs from {revision}")
     return reporter.code
@@ -111,20 +114,47 @@ def _version(reporter: Reporter, source: Source, reader: Reader) -> Version | No
     files = read_files(parsed.value, reader, found)
     imported = imported_by(parsed.value, files, Names(found), found)
     resolved = resolve(parsed.value, reader)
-    digest = resolved.value.digest if resolved.value is not None else None
-    return Version(parsed.value, dict(imported.groups), digest)
+    return Version(parsed.value, dict(imported.groups), resolved.value)
 
 
-def _compare(old: Version | None, new: Version | None) -> Comparison:
+def _compare(old: Version | None, new: Version | None, project: Project) -> Comparison:
     """None stands for a file that does not exist."""
-    digests = [version.digest if version else None for version in (old, new)]
-    return compare(
+    files = [version.file if version else None for version in (old, new)]
+    digests = [file.digest if file else None for file in files]
+    found = compare(
         old.tree if old else None,
         new.tree if new else None,
         old.groups if old else {},
         new.groups if new else {},
         same_digest=digests[0] is not None and digests[0] == digests[1],
     )
+    before, after = files
+    if before is None or after is None or found.same_meaning or found.new is None:
+        return found
+    return _with_effects(found, before, after, project)
+
+
+def _with_effects(
+    found: Comparison, old: ScheduleFile, new: ScheduleFile, project: Project
+) -> Comparison:
+    """Also what follows for the plans, where the new file has a snapshot beside it."""
+    path = snapshot_path(found.new or "")
+    text = read_text(path)
+    model = parse_snapshot(text, path.as_posix()).value if text is not None else None
+    if model is None:
+        return found
+    facts = project.settings(found.new or "").given.facts
+    before = pipeline.check_schedules(old, model, facts).value
+    after = pipeline.check_schedules(new, model, facts)
+    follows: tuple[Effect, ...] = ()
+    if before is not None and after.value is not None:
+        follows = effects(before.plans, after.value.plans)
+    elif before is not None:
+        errors = [each for each in after.diagnostics if has_errors([each])]
+        first = errors[0]
+        sentence = f"it is refused now, {first.code}: {first.message}"
+        follows = (Effect("", sentence),)
+    return replace(found, effects=follows, snapshot=path.as_posix())
 
 
 def _show(reporter: Reporter, comparison: Comparison, form: Form) -> None:

@@ -8,6 +8,7 @@ model, so that `check`, `show` and `explain` start at once.
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -29,6 +30,8 @@ from dynaflow_dsl.cli.report import (
 )
 from dynaflow_dsl.diagnostics import DiagnosticError
 
+# Those that run a model leave the garbage collector as it is.
+LIGHT_COMMANDS = ("check", "fmt", "show", "diff", "explain")
 COMMANDS = (
     "compile",
     "check",
@@ -110,6 +113,10 @@ def _discard_output(reporter: Reporter) -> None:
 
 def main() -> None:
     """Entry point of the installed command."""
+    if any(word in LIGHT_COMMANDS for word in sys.argv[1:2]):
+        # They build trees that live to the end: looking for cycles in them at every
+        # turn takes a tenth of the time and finds nothing.
+        gc.set_threshold(200_000)
     sys.exit(run(sys.argv[1:]))
 
 

@@ -42,8 +42,8 @@ class Wanted:
 
         Raises DiagnosticError (DFS110) when nothing names one.
         """
-        arguments = {**self.project.settings(path).arguments, **self.arguments}
-        return choose_model(file, path, self._model(path), arguments)
+        configured = self.project.settings(path).arguments
+        return choose_model(file, path, self._model(path), self.arguments, configured)
 
     def compile_command(self, path: str, folder: Path, given: Given) -> str:
         """The command line that makes a file's module current."""

@@ -42,7 +42,8 @@ def load_model(reporter: Reporter, chosen: ChosenModel) -> LoadedModel | None:
     # Torch takes a second to import: only commands that need a model wait for it.
     from dynaflow_dsl.trace import load_target, trace
 
-    loaded = load_target(located(chosen.target), chosen.arguments, chosen.span)
+    target = located(chosen.target)
+    loaded = load_target(target, chosen.arguments, chosen.span, chosen.given)
     reporter.show(loaded.diagnostics)
     if loaded.value is None or not loaded.ok:
         return None

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import click
@@ -21,11 +22,13 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 @dataclass(frozen=True, slots=True)
 class ChosenModel:
     """The trace target a command works with; `span` is the file's `model` line, if it
-    was named there."""
+    was named there. `given` says of arguments that do not stand there where they do.
+    """
 
     target: str
     arguments: Mapping[str, Scalar]
     span: Span | None
+    given: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,20 +117,32 @@ def model_options(function: Function) -> Function:
 
 
 def choose_model(
-    file: ScheduleFile, path: str, model: str | None, arguments: Mapping[str, Scalar]
+    file: ScheduleFile,
+    path: str,
+    model: str | None,
+    arguments: Mapping[str, Scalar],
+    configured: Mapping[str, Scalar] = MappingProxyType({}),
 ) -> ChosenModel:
     """The target of the command line, else of the file at `path`.
 
-    Arguments of the file's line hold unless the command line names another target.
+    `arguments` are those of the command line, which go before those that the project
+    has `configured`. Those of the file's line hold unless another target is named.
     Raises DiagnosticError (DFS110) when nothing names a target.
     """
+    given = {
+        name: f"{name} stands in `arguments` of this file in pyproject.toml"
+        for name in configured
+    }
+    for name, value in arguments.items():
+        given[name] = f"given by -M {name}={write_scalar(value)}"
+    merged = {**configured, **arguments}
     if model is not None:
-        return ChosenModel(model, dict(arguments), None)
+        return ChosenModel(model, merged, None, given)
     reference = file.model
     if reference is None:
         raise DiagnosticError([_no_model(file, path)])
-    merged = {**dict(reference.arguments), **arguments}
-    return ChosenModel(reference.target, merged, reference.span)
+    merged = {**dict(reference.arguments), **merged}
+    return ChosenModel(reference.target, merged, reference.span, given)
 
 
 def _no_model(file: ScheduleFile, path: str) -> Diagnostic:

@@ -67,6 +67,9 @@ def sizes_to_measure(
     captured = {line.dimension: line.sizes[-1] for line in schedule.captures}
     found: dict[str, int] = {}
     for name, low, high in graph.dimensions:
+        if size is not None and not low <= size <= (high or size):
+            upper = f"to {high}" if high is not None else "upwards"
+            raise click.UsageError(f"--size: {name} goes from {low} {upper}")
         wanted = size if size is not None else captured.get(name, USUAL_SIZE)
         found[name] = max(low, min(wanted, high if high is not None else wanted))
     for dimension, phases in graph.phases:

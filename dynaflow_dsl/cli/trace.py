@@ -94,8 +94,7 @@ def _choose(
     file = read_schedule(reporter, target, settings.given.parameters)
     if file is None:
         return None
-    merged = {**settings.arguments, **arguments}
-    return choose_model(file, target, settings.model, merged)
+    return choose_model(file, target, settings.model, arguments, settings.arguments)
 
 
 def _compare(

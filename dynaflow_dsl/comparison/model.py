@@ -28,12 +28,20 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Effect:
+    """What follows from the changes for a schedule; `where` is as in `Change`."""
+
+    where: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """All changes from one file to another, in the order of the files.
 
     A name is None when there is no such file. `identical` says that the texts are equal
     to the last character, `same_meaning` that no change has an effect on what the
-    schedules do.
+    schedules do. `effects` are what follows for the plans of the graph in `snapshot`.
     """
 
     old: str | None
@@ -41,6 +49,8 @@ class Comparison:
     changes: tuple[Change, ...]
     identical: bool
     same_meaning: bool
+    effects: tuple[Effect, ...] = ()
+    snapshot: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +89,7 @@ class Window:
 
     @property
     def key(self) -> tuple[tuple[str, ...], ...]:
-        """The runs without their order, which has no meaning."""
+        """The runs without their order, which only says what is issued first."""
         return tuple(sorted(self.runs))
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from dynaflow_dsl.comparison.model import Change, Comparison
+from dynaflow_dsl.comparison.model import Change, Comparison, Effect
 from dynaflow_dsl.source import Span
 
 _NO_EFFECT = "no change of meaning"
@@ -19,6 +19,10 @@ def as_text(comparison: Comparison) -> str:
             lines.append(f"  {where}")
             margin = "    "
         lines += [f"{margin}{_plain(change, comparison)}" for change in changes]
+    if comparison.effects:
+        lines.append(f"  what follows, by {comparison.snapshot}")
+        said = [_said(each).replace("`", "'") for each in comparison.effects]
+        lines += [f"    {sentence}" for sentence in said]
     return "\n".join(lines)
 
 
@@ -29,6 +33,9 @@ def as_markdown(comparison: Comparison) -> str:
     for where, changes in groupby(comparison.changes, lambda change: change.where):
         lines += ["", f"**{where or 'the file'}**", ""]
         lines += [f"- {change.sentence}" for change in changes]
+    if comparison.effects:
+        lines += ["", f"**what follows**, by `{comparison.snapshot}`", ""]
+        lines += [f"- {_said(each)}" for each in comparison.effects]
     return "\n".join(lines)
 
 
@@ -49,7 +56,16 @@ def as_data(comparison: Comparison) -> dict[str, object]:
             }
             for change in comparison.changes
         ],
+        "snapshot": comparison.snapshot,
+        "effects": [
+            {"where": each.where, "sentence": each.sentence}
+            for each in comparison.effects
+        ],
     }
+
+
+def _said(effect: Effect) -> str:
+    return f"{effect.where}: {effect.sentence}" if effect.where else effect.sentence
 
 
 def headline(comparison: Comparison) -> str:

@@ -32,6 +32,7 @@ def window_changes(
     `word` is what a line is called: a window or a stage.
     """
     left, right = _unmatched(before, after)
+    yield from _reordered(before, after, where, word)
     for old in list(left):
         # The same window at another place.
         new = next((n for n in right if after[n].key == before[old].key), None)
@@ -59,14 +60,34 @@ def _unmatched(
     before: Sequence[Window], after: Sequence[Window]
 ) -> tuple[list[int], list[int]]:
     """The places of windows that do not stand as they were, in order."""
+    left, right = set(range(len(before))), set(range(len(after)))
+    for old, new in _matched(before, after):
+        left.discard(old)
+        right.discard(new)
+    return sorted(left), sorted(right)
+
+
+def _reordered(
+    before: Sequence[Window], after: Sequence[Window], where: str, word: str
+) -> Iterator[Change]:
+    """Windows that stand as they were, but issue their runs in another order."""
+    for one, new in _matched(before, after):
+        old, now = before[one], after[new]
+        if old.runs != now.runs:
+            sentence = f"{word} {new + 1} is issued as `{now.text}` now"
+            sentence += f", was `{old.text}`"
+            yield Change("changed", where, sentence, old.span, now.span)
+
+
+def _matched(
+    before: Sequence[Window], after: Sequence[Window]
+) -> Iterator[tuple[int, int]]:
     matcher = SequenceMatcher(
         None, [w.key for w in before], [w.key for w in after], autojunk=False
     )
-    left, right = set(range(len(before))), set(range(len(after)))
     for block in matcher.get_matching_blocks():
-        left -= set(range(block.a, block.a + block.size))
-        right -= set(range(block.b, block.b + block.size))
-    return sorted(left), sorted(right)
+        for k in range(block.size):
+            yield block.a + k, block.b + k
 
 
 def _pairs(

@@ -8,9 +8,6 @@ from typing import Literal, TypeAlias
 from dynaflow_dsl.diagnostics.model import Diagnostic
 from dynaflow_dsl.diagnostics.render_concise import render_concise
 from dynaflow_dsl.diagnostics.render_full import render_full
-from dynaflow_dsl.diagnostics.render_github import render_github
-from dynaflow_dsl.diagnostics.render_json import render_json
-from dynaflow_dsl.diagnostics.render_sarif import render_sarif
 
 Form: TypeAlias = Literal["full", "concise", "json", "github", "sarif"]
 
@@ -21,14 +18,22 @@ def render(diagnostics: Sequence[Diagnostic], form: Form = "full") -> str:
     Ends in a line break, or is empty when there are none; JSON and SARIF are
     documents even then.
     """
+    # The forms for programs are imported where one is asked for: every command renders
+    # for people, and starts sooner without them.
     match form:
         case "full":
             return "\n".join(render_full(each) + "\n" for each in diagnostics)
         case "concise":
             return "".join(render_concise(each) + "\n" for each in diagnostics)
         case "json":
+            from dynaflow_dsl.diagnostics.render_json import render_json
+
             return render_json(diagnostics)
         case "github":
+            from dynaflow_dsl.diagnostics.render_github import render_github
+
             return "".join(render_github(each) + "\n" for each in diagnostics)
         case "sarif":
+            from dynaflow_dsl.diagnostics.render_sarif import render_sarif
+
             return render_sarif(diagnostics)

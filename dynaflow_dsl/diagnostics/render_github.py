@@ -28,7 +28,7 @@ def render_github(diagnostic: Diagnostic) -> str:
         properties = {name: str(value) for name, value in place.items()} | properties
         lines += [diagnostic.primary.text] if diagnostic.primary.text else []
     lines += [
-        f"{label.span}: {label.text}" for label in diagnostic.secondary if label.text
+        f"{label.span}: {label.text}" for label in diagnostic.others if label.text
     ]
     lines += [f"note: {note}" for note in diagnostic.notes]
     lines += [f"help: {text}" for text in diagnostic.helps]

@@ -1,16 +1,25 @@
-"""The form for code scanning: one SARIF 2.1.0 log."""
+"""The form for code scanning: one SARIF 2.1.0 log.
+
+Code scanning refuses a log in which a result has no place. What has none, such as a
+module that is missing, is a notification of the run: the log's own place for what
+concerns no file that was analysed.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from urllib.parse import quote
 
 from dynaflow_dsl import __version__
 from dynaflow_dsl.diagnostics.codes import explanation
 from dynaflow_dsl.diagnostics.model import Diagnostic, Label, Severity
 
-SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+SCHEMA = (
+    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/"
+    "sarif-schema-2.1.0.json"
+)
 
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 
@@ -23,16 +32,28 @@ def render_sarif(diagnostics: Iterable[Diagnostic]) -> str:
     """
     found = tuple(diagnostics)
     codes = sorted({diagnostic.code for diagnostic in found})
-    driver = {
-        "name": "dfsc",
-        "semanticVersion": __version__,
-        "rules": [_rule(code) for code in codes],
-    }
-    run = {
-        "tool": {"driver": driver},
+    placed = [diagnostic for diagnostic in found if diagnostic.primary is not None]
+    others = [diagnostic for diagnostic in found if diagnostic.primary is None]
+    run: dict[str, object] = {
+        "tool": {
+            "driver": {
+                "name": "dfsc",
+                "semanticVersion": __version__,
+                "rules": [_rule(code) for code in codes],
+            }
+        },
         "columnKind": "unicodeCodePoints",
-        "results": [_result(diagnostic, codes) for diagnostic in found],
+        "results": [_result(diagnostic, codes) for diagnostic in placed],
     }
+    if others:
+        notifications = [_notification(diagnostic, codes) for diagnostic in others]
+        # It ran to its end, or there would be no log.
+        run["invocations"] = [
+            {
+                "executionSuccessful": True,
+                "toolExecutionNotifications": notifications,
+            }
+        ]
     log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
     return json.dumps(log, indent=2, ensure_ascii=False) + "\n"
 
@@ -45,27 +66,43 @@ def _rule(code: str) -> dict[str, object]:
         "id": code,
         "name": page.name,
         "shortDescription": {"text": page.summary},
+        "fullDescription": {"text": page.summary},
         "help": {"text": page.text, "markdown": page.text},
     }
 
 
 def _result(diagnostic: Diagnostic, codes: Sequence[str]) -> dict[str, object]:
-    remarks = [f"note: {note}" for note in diagnostic.notes]
-    remarks += [f"help: {text}" for text in diagnostic.helps]
     result: dict[str, object] = {
         "ruleId": diagnostic.code,
         "ruleIndex": codes.index(diagnostic.code),
         "level": _LEVELS[diagnostic.severity],
-        "message": {"text": "\n".join([diagnostic.message, *remarks])},
+        "message": {"text": _message(diagnostic)},
     }
     if diagnostic.primary is not None:
         result["locations"] = [_location(diagnostic.primary)]
-    if diagnostic.secondary:
+    if diagnostic.others:
         result["relatedLocations"] = [
             {"id": number, **_location(label)}
-            for number, label in enumerate(diagnostic.secondary, 1)
+            for number, label in enumerate(diagnostic.others, 1)
         ]
     return result
+
+
+def _notification(diagnostic: Diagnostic, codes: Sequence[str]) -> dict[str, object]:
+    return {
+        "descriptor": {
+            "id": diagnostic.code,
+            "index": codes.index(diagnostic.code),
+        },
+        "level": _LEVELS[diagnostic.severity],
+        "message": {"text": _message(diagnostic)},
+    }
+
+
+def _message(diagnostic: Diagnostic) -> str:
+    remarks = [f"note: {note}" for note in diagnostic.notes]
+    remarks += [f"help: {text}" for text in diagnostic.helps]
+    return "\n".join([diagnostic.message, *remarks])
 
 
 def _location(label: Label) -> dict[str, object]:
@@ -74,7 +111,7 @@ def _location(label: Label) -> dict[str, object]:
     end_line, end_column = span.source.position(span.end)
     location: dict[str, object] = {
         "physicalLocation": {
-            "artifactLocation": {"uri": quote(span.source.name)},
+            "artifactLocation": {"uri": _uri(span.source.name)},
             "region": {
                 "startLine": line,
                 "startColumn": column,
@@ -86,3 +123,8 @@ def _location(label: Label) -> dict[str, object]:
     if label.text:
         location["message"] = {"text": label.text}
     return location
+
+
+def _uri(name: str) -> str:
+    path = Path(name)
+    return path.as_uri() if path.is_absolute() else quote(name)

@@ -371,15 +371,15 @@ def _operation(data: object, scope: _Scope) -> Operation:
     if name in scope.operations:
         raise WrongError(f"two operations have the name {name!r}")
     scope.operations.add(name)
+    keywords: tuple[tuple[str, Argument], ...] = ()
     try:
         arguments = tuple([read_argument(item) for item in fields["arguments"]])
-        keywords = tuple(
-            [(key, read_argument(v)) for key, v in fields.get("keywords", {}).items()]
-        )
+        if "keywords" in fields:
+            given = fields["keywords"].items()
+            keywords = tuple([(key, read_argument(item)) for key, item in given])
     except TextError as error:
         raise WrongError(str(error)) from None
-    for argument in arguments:
-        scope.check(argument)
+    scope.check(arguments)
     for _, argument in keywords:
         scope.check(argument)
     if not _OPERATOR.fullmatch(fields["call"]):
@@ -389,7 +389,7 @@ def _operation(data: object, scope: _Scope) -> Operation:
     functions = fields.get("functions")
     if functions is not None and functions not in scope.functions:
         raise WrongError(f"{functions!r} is none of 'functions'")
-    writes = strings_of("writes", fields.get("writes", []))
+    writes = strings_of("writes", fields["writes"]) if "writes" in fields else ()
     source = fields.get("source")
     operation = Operation(
         name=name,
@@ -405,7 +405,7 @@ def _operation(data: object, scope: _Scope) -> Operation:
         multiple=fields.get("multiple", False),
         writes=writes,
         view=fields.get("view", False),
-        tags=strings_of("tags", fields.get("tags", [])),
+        tags=strings_of("tags", fields["tags"]) if "tags" in fields else (),
         module=fields["module"],
         source=None if source is None else scope.line(source),
         functions=() if functions is None else scope.functions[functions],

@@ -96,14 +96,14 @@ def write_argument(argument: Argument) -> object:
 
 def read_argument(data: object, depth: int = 0) -> Argument:
     """The argument that `write_argument` wrote; raises TextError."""
-    if data is None or isinstance(data, bool | float):
+    if isinstance(data, str):
+        return _read_text(data)
+    if data is None or isinstance(data, (bool, float)):
         return data
     if isinstance(data, int):
         if abs(data) > _LARGEST_INTEGER:
             raise TextError("an integer has more than 64 bits")
         return data
-    if isinstance(data, str):
-        return _read_text(data)
     if isinstance(data, list) and depth < _DEEPEST_LIST:
         return tuple([read_argument(element, depth + 1) for element in data])
     raise TextError(f"a {type(data).__name__} is no argument here")

@@ -153,6 +153,14 @@ def _outer(
 
 def _series(values: tuple[str, ...], table: VariableTable) -> tuple[str, int] | None:
     """`keys.0, keys.1, …`: the list argument and the index of the first tensor."""
+    if values not in table.series:
+        table.series[values] = _find_series(values, table)
+    return table.series[values]
+
+
+def _find_series(
+    values: tuple[str, ...], table: VariableTable
+) -> tuple[str, int] | None:
     if not all(is_list_item(table.inputs.get(value)) for value in values):
         return None
     split = [value.rpartition(".") for value in values]

@@ -48,6 +48,7 @@ class VariableTable:
     variable or input: name to value. `merged[value]` names what is made of the pieces
     for `after` and for the caller, who gets nothing from another stream, `gathered[n]`
     what is made of the pieces of variable n for a step that takes all of them.
+    `series` keeps which values are the tensors of a list, in order: every step asks.
     """
 
     binding: Binding
@@ -61,6 +62,9 @@ class VariableTable:
     aliases: Mapping[str, str] = field(default_factory=dict)
     merged: Mapping[str, str] = field(default_factory=dict)
     gathered: Mapping[int, str] = field(default_factory=dict)
+    series: dict[tuple[str, ...], tuple[str, int] | None] = field(
+        default_factory=dict, compare=False
+    )
 
     def base(self, key: Output) -> str:
         """The name of a result, without a piece."""

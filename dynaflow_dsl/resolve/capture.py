@@ -11,6 +11,7 @@ from dynaflow_dsl.resolve.findings import given_twice
 from dynaflow_dsl.resolve.values import (
     Scope,
     evaluate,
+    evaluate_whole,
     options_by_name,
     written,
     wrong_value,
@@ -80,12 +81,10 @@ def _sizes(
     """The sizes that are right; the others are in `found`. A phase may have no row."""
     sizes: list[tuple[int, Span]] = []
     for item in listed.items:
-        value = evaluate(item, found, scope)
+        value = evaluate_whole(item, found, scope)
         if value is None:
             continue
-        if isinstance(value, bool) or not isinstance(value, int):
-            found.append(wrong_value("a whole number", value, item.span))
-        elif value < least:
+        if value < least:
             text = f"this is {written(value)}"
             message = "a step is captured at one row or more"
             found.append(Diagnostic("DFS313", message, Label(item.span, text)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.source import Span
@@ -23,28 +23,36 @@ def not_yet(what: str, span: Span) -> Diagnostic:
 
 
 def unknown_name(
-    kind: str, name: str, span: Span, choices: Iterable[str]
+    kind: str, name: str, span: Span, choices: Iterable[str], declare: str = ""
 ) -> Diagnostic:
-    """For a name that stands for nothing; `kind` is what was looked for."""
+    """For a name that stands for nothing; `kind` is what was looked for.
+
+    `declare` is a statement that would give it a meaning: the way out where no name is
+    like it.
+    """
+    known = tuple(choices)
+    helps = suggestions(name, known)
+    if declare and not _similar(name, known):
+        helps = (f"declare it: {declare}", *helps)
     return Diagnostic(
-        "DFS102",
-        f"there is no {kind} '{name}'",
-        Label(span, "unknown"),
-        helps=suggestions(name, choices),
+        "DFS102", f"there is no {kind} '{name}'", Label(span, "unknown"), helps=helps
     )
 
 
 def suggestions(name: str, choices: Iterable[str]) -> tuple[str, ...]:
     """The most similar of the names that exist, else some of them."""
-    known = sorted(choices)
-    close = difflib.get_close_matches(name, known, n=1)
-    if close:
-        return (f"did you mean '{close[0]}'?",)
+    known = sorted(set(choices))
+    if close := _similar(name, known):
+        return (f"did you mean '{close}'?",)
     if not known:
         return ()
     listed = ", ".join(known[:MAX_CHOICES])
     more = ", ..." if len(known) > MAX_CHOICES else ""
     return (f"known here: {listed}{more}",)
+
+
+def _similar(name: str, known: Sequence[str]) -> str | None:
+    return next(iter(difflib.get_close_matches(name, known, n=1)), None)
 
 
 def given_twice(what: str, again: Span, first: Span) -> Diagnostic:

@@ -84,7 +84,9 @@ class Groups:
             )
             return None
         choices = (*self.sound, *self.broken)
-        found.append(unknown_name("group of parts", name.text, name.span, choices))
+        declare = f"'parts {name.text}:', or import it from the file that has it"
+        kind = "group of parts"
+        found.append(unknown_name(kind, name.text, name.span, choices, declare))
         return None
 
 

@@ -77,7 +77,8 @@ def check_known(
 ) -> Iterator[Diagnostic]:
     """Whether a `via` names a kernel."""
     if name.text not in known and name.text not in broken:
-        yield unknown_name("kernel", name.text, name.span, known)
+        declare = f"'kernel {name.text} = \"package.module:name\"'"
+        yield unknown_name("kernel", name.text, name.span, known, declare)
 
 
 def resolve_kernel(tree: syntax.Kernel, found: list[Diagnostic]) -> model.Kernel | None:
@@ -85,13 +86,17 @@ def resolve_kernel(tree: syntax.Kernel, found: list[Diagnostic]) -> model.Kernel
     known = ("symmetric_memory", "trusted")
     options = options_by_name(tree.options, "kernel", known, [], found)
     flags = {name: _flag(options.get(name), found) for name in known}
-    if not _TARGET.fullmatch(tree.target.value):
+    place, _, _ = tree.target.value.partition(":")
+    if not _TARGET.fullmatch(tree.target.value) or place.endswith(".py"):
+        label = "this is no place to import from"
+        if ".py" in place or "/" in place or "\\" in place:
+            label = "a kernel is named by its module, not by a file"
         found.append(
             Diagnostic(
                 "DFS402",
                 f'"{tree.target.value}" names no kernel',
-                Label(tree.target.span, "this is no place to import from"),
-                helps=('write "package.module:name"',),
+                Label(tree.target.span, label),
+                helps=(f'write "{_as_module(tree.target.value)}"',),
             )
         )
         return None
@@ -102,6 +107,16 @@ def resolve_kernel(tree: syntax.Kernel, found: list[Diagnostic]) -> model.Kernel
         tree.span,
         flags["trusted"],
     )
+
+
+def _as_module(target: str) -> str:
+    """The spelling that was meant, as far as can be seen, else the form of all."""
+    place, colon, name = target.partition(":")
+    module = re.sub(r"[/\\]+", ".", place.removesuffix(".py")).strip(".")
+    if not colon:
+        module, _, name = module.rpartition(".")
+    meant = f"{module}:{name}"
+    return meant if _TARGET.fullmatch(meant) else "package.module:name"
 
 
 def _flag(option: syntax.Argument | None, found: list[Diagnostic]) -> bool:

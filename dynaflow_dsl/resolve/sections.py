@@ -247,7 +247,8 @@ class SectionResolver:
     def _stream_name(self, name: str, span: Span) -> str | None:
         if name != model.MAIN and name not in self.streams:
             choices = (*self.streams, model.MAIN)
-            self.found.append(unknown_name("stream", name, span, choices))
+            declare = f"'stream {name}'"
+            self.found.append(unknown_name("stream", name, span, choices, declare))
             # Perhaps a misspelt one, which then only seems to be unused.
             self.used_streams.update(self.streams)
             return None

@@ -13,6 +13,7 @@ from dynaflow_dsl.resolve.model import Atom, Value
 from dynaflow_dsl.resolve.values import (
     Scope,
     evaluate,
+    evaluate_whole,
     options_by_name,
     written,
     wrong_value,
@@ -43,8 +44,7 @@ def resolve_split(
     align = 1
     options = options_by_name(split.options, "split", ["align"], [], found)
     if "align" in options:
-        value = options["align"].value
-        align = _align(value, evaluate(value, found, scope), found)
+        align = _align(options["align"].value, scope, found)
         if phases != ():
             found.append(_nothing_to_align(options["align"].span))
     if weights is None or phases is None:
@@ -81,13 +81,9 @@ def _phases(
     return tuple(syntax.Name(name, span) for name, span in first.items())
 
 
-def _align(
-    expression: syntax.Expression, value: Value | None, found: list[Diagnostic]
-) -> int:
+def _align(expression: syntax.Expression, scope: Scope, found: list[Diagnostic]) -> int:
+    value = evaluate_whole(expression, found, scope)
     if value is None:
-        return 1
-    if isinstance(value, bool) or not isinstance(value, int):
-        found.append(wrong_value("a whole number", value, expression.span))
         return 1
     if value < 1:
         found.append(

@@ -8,6 +8,7 @@ from dynaflow_dsl.resolve.findings import unknown_name
 from dynaflow_dsl.resolve.values import (
     Scope,
     evaluate,
+    evaluate_whole,
     options_by_name,
     written,
     wrong_value,
@@ -56,13 +57,8 @@ def _priority(
 def _sms(
     expression: syntax.Expression, scope: Scope, found: list[Diagnostic]
 ) -> int | None:
-    value = evaluate(expression, found, scope)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int):
-        found.append(wrong_value("a whole number", value, expression.span))
-        return None
-    if value < 1:
+    value = evaluate_whole(expression, found, scope)
+    if value is not None and value < 1:
         message = "a stream has one multiprocessor or more"
         label = Label(expression.span, f"this is {written(value)}")
         found.append(Diagnostic("DFS315", message, label))

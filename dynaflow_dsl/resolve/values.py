@@ -45,7 +45,10 @@ def evaluate(
             if name not in scope:
                 written_otherwise = name.lower() in ("true", "false")
                 choices = [name.lower()] if written_otherwise else scope
-                found.append(unknown_name("value", name, span, choices))
+                declare = (
+                    f"'{name} = ...' in the parentheses behind the schedule's name"
+                )
+                found.append(unknown_name("value", name, span, choices, declare))
             return scope.get(name)
         case syntax.ListOf(items):
             values = [_item(item, found, scope) for item in items]
@@ -83,6 +86,17 @@ def evaluate_condition(
     if value is None or isinstance(value, bool):
         return value
     found.append(wrong_value("a condition", value, expression.span))
+    return None
+
+
+def evaluate_whole(
+    expression: syntax.Expression, found: list[Diagnostic], scope: Scope
+) -> int | None:
+    """A whole number, or None after putting the reason into `found`."""
+    value = evaluate(expression, found, scope)
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    found.append(wrong_value("a whole number", value, expression.span))
     return None
 
 

@@ -113,6 +113,15 @@ class Replays:
         # Steps that run uncaptured, and why.
         self._refused: dict[Wanted, str] = {}
         self._told_addresses = False
+        self._given: Callable[[Mapping[str, int], bool], bool] | None = None
+
+    def pad_to(self, given: Callable[[Mapping[str, int], bool], bool]) -> None:
+        """Pad steps to those sizes alone that some step has, split or not.
+
+        Between them may lie one that a `select` gives to another schedule: it is never
+        captured here, and no step could wait for it.
+        """
+        self._given = given
 
     def release(self) -> None:
         """Drop all graphs; the next step of each size makes its own again."""
@@ -410,6 +419,7 @@ class Replays:
             Wanted(key.unsplit, captured)
             for captured in self._combinations
             if Wanted(key.unsplit, captured) not in self._refused
+            and (self._given is None or self._given(self._named(captured), key.unsplit))
             and all(
                 size == wanted or (size > wanted and name in padding)
                 for name, size, wanted in zip(

@@ -44,6 +44,8 @@ class Selected:
             for executor in executors
             if executor.replays is not None
         ]
+        for executor, replays in self._replays:
+            replays.pad_to(partial(self._gives, executor))
 
     def __call__(
         self, *arguments: Any, phases: Mapping[str, int] | None = None, **named: Any
@@ -70,6 +72,15 @@ class Selected:
         if sequential and executor.fills(replay.sizes):
             return replay.unsplit
         return chosen is executor and not replay.unsplit
+
+    def _gives(
+        self, executor: Executor, sizes: Mapping[str, int], unsplit: bool
+    ) -> bool:
+        """Whether some step of these sizes is that of `executor`, split or not."""
+        chosen, sequential = self._method(sizes)
+        if sequential:
+            return unsplit == executor.fills(sizes)
+        return chosen is executor and not unsplit
 
     def _method(self, sizes: Mapping[str, int]) -> tuple[Executor, bool]:
         return self._methods[self._choose(*[sizes[name] for name in self._names])]

@@ -32,6 +32,36 @@ _KINDS = {
 }
 _STRUCTURE = ("_NL", "_DEDENT", "$END")
 
+# Words that people bring from Python and YAML, and the keyword that does the same.
+_HABITS = {
+    "assert": "require",
+    "case": "when",
+    "class": "schedule",
+    "def": "schedule",
+    "default": "else",
+    "elif": "when",
+    "for": "each",
+    "group": "parts",
+    "if": "when",
+    "import": "from",
+    "include": "from",
+    "otherwise": "else",
+    "parallel": "order",
+    "switch": "select",
+    "timeline": "order",
+}
+_FORMS = {
+    "each": "each NAME in PATH:",
+    "else": "else: SCHEDULE",
+    "from": 'from "FILE.dfs" import NAME',
+    "order": "order:",
+    "parts": "parts NAME:",
+    "require": "require CONDITION",
+    "schedule": "schedule NAME:",
+    "select": "select NAME:",
+    "when": "when CONDITION: SCHEDULE",
+}
+
 _CLOSING = {")": "(", "]": "["}
 
 _CHARACTER_HELPS = {
@@ -92,6 +122,8 @@ def _unexpected_character(source: Source, offset: int) -> Diagnostic:
         )
     shown = f"'{character}'" if character.isprintable() else f"U+{ord(character):04X}"
     helps = _CHARACTER_HELPS.get(character)
+    if character.isalpha():
+        helps = "names have the letters a to z, digits and '_'"
     return Diagnostic(
         "DFS001",
         f"unexpected character {shown}",
@@ -107,6 +139,15 @@ def _unexpected_word(
     tables: Lark,
 ) -> Diagnostic:
     word = error.token
+    accepted = sorted(error.accepts)
+    meant = _HABITS.get(word.lower()) if word.type == "NAME" else None
+    if meant is not None and meant in _literals(accepted, tables):
+        return Diagnostic(
+            "DFS004",
+            f"unexpected '{word}'",
+            Label(_place(word, source, lines, "word"), "no word of the language"),
+            helps=(f"write {_FORMS[meant]}",),
+        )
     known = known_mistakes()
     for key in error_keys(error, tables):
         if key in known:
@@ -126,7 +167,6 @@ def _unexpected_word(
             Label(_place(word, source, lines, "word"), "opened nowhere"),
             helps=(f"remove it, or add '{_CLOSING[word]}'",),
         )
-    accepted = sorted(error.accepts)
     return Diagnostic(
         "DFS004",
         f"unexpected {_shown(word)}",
@@ -175,6 +215,8 @@ def _literals(accepted: Sequence[str], tables: Lark) -> list[str]:
 
 
 def _similar(word: Token, accepted: Sequence[str], tables: Lark) -> tuple[str, ...]:
+    if word.type == "INT" and "NAME" in accepted and "INT" not in accepted:
+        return ("a name begins with a letter or '_'",)
     if word.type != "NAME":
         return ()
     keywords = [text for text in _literals(accepted, tables) if text.isalpha()]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias, cast
 
 from lark import Lark, UnexpectedInput, UnexpectedToken
+from lark.parsers.lalr_analysis import Reduce
 
 from dynaflow_dsl.resources import folder
 from dynaflow_dsl.syntax.parser import parser
@@ -22,6 +23,9 @@ from dynaflow_dsl.syntax.words import KEYWORDS
 # State of the parser and kind of word; ANY stands for every kind.
 Key: TypeAlias = tuple[int, str]
 ANY = "any"
+
+# Terminals that end a statement.
+_ENDS = ("_NL", "_DEDENT")
 
 # Where the message points: at the unexpected word, at what is joined to it on the left,
 # or at the end of the statement before it.
@@ -84,12 +88,38 @@ def error_keys(error: UnexpectedToken, tables: Lark) -> tuple[Key, ...]:
 
     A keyword where the grammar has none is read as a name; its own message goes first.
     """
-    state = cast(int, error.interactive_parser.parser_state.position)
+    state = _settled(error)
     kinds = [error.token.type, ANY]
     keyword = keyword_terminals(tables).get(error.token)
     if error.token.type == "NAME" and keyword is not None:
         kinds.insert(0, keyword)
     return tuple((state, kind) for kind in kinds)
+
+
+def _settled(error: UnexpectedToken) -> int:
+    """The state of the parser, at the begin of a statement once all that ended there
+    is reduced.
+
+    It notices a wrong word before that, in a state that depends on how the statement
+    before ended: with options or without, say.
+    """
+    parser_state = error.interactive_parser.parser_state
+    states = parser_state.parse_conf.states
+    stack = list(parser_state.state_stack)
+    ended = False
+    while True:
+        actions = states[stack[-1]].values()
+        rules = {rule for action, rule in actions if action is Reduce}
+        if len(rules) != 1 or any(action is not Reduce for action, _ in actions):
+            return cast(int, stack[-1])
+        (rule,) = rules
+        ended = ended or bool(rule.expansion and rule.expansion[-1].name in _ENDS)
+        if not ended:
+            return cast(int, stack[-1])
+        if rule.expansion:
+            del stack[-len(rule.expansion) :]
+        _, following = states[stack[-1]][rule.origin.name]
+        stack.append(following)
 
 
 def example_key(example: str, mistake: Mistake, tables: Lark) -> Key:

@@ -126,8 +126,11 @@ class _Attempt:
         """
         offset = error_offset(error)
         culprit = last_line(self.lines, offset)
-        kind = error.token.type if isinstance(error, UnexpectedToken) else ""
-        structural = diagnostic.code in _FOLLOW_UPS or kind in ("_DEDENT", "$END")
+        token = error.token if isinstance(error, UnexpectedToken) else None
+        kind = token.type if token is not None else ""
+        # `else` stands below the lines with `when`, of which none may be left.
+        ends = kind in ("_DEDENT", "$END") or token in ("else", "default", "otherwise")
+        structural = diagnostic.code in _FOLLOW_UPS or ends
         if culprit is not None and culprit.start < offset < culprit.end:
             structural = False
         if structural:

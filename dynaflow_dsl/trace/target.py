@@ -8,9 +8,10 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Unpack, get_args, get_origin, get_type_hints, is_typeddict
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Result
@@ -26,13 +27,17 @@ _FORM = 'Write "package.module:function" or "path/file.py:function".'
 
 
 def load_target(
-    target: str, arguments: Mapping[str, Scalar], span: Span | None
+    target: str,
+    arguments: Mapping[str, Scalar],
+    span: Span | None,
+    given: Mapping[str, str] = MappingProxyType({}),
 ) -> Result[TraceSpec]:
     """Import the function that `target` names and call it with keyword arguments.
 
     `target` is `package.module:function` or `path/file.py:function`, a path relative to
     the current folder. Whatever goes wrong, in the user's code too, is a DFS110
-    diagnostic at `span`.
+    diagnostic at `span`; what is wrong with an argument that is in `given` is none of
+    that place's, and says instead where the argument stands.
     """
     place, separator, name = target.rpartition(":")
     if not separator or not place or not name.isidentifier():
@@ -47,12 +52,14 @@ def load_target(
             f"'{place}' has no function '{name}'",
             helps=_did_you_mean(name, _functions(module)),
         )
-    if wrong := _check_arguments(function, target, arguments, span):
+    if wrong := _check_arguments(function, target, arguments, span, given):
         return Result(None, (wrong,))
     try:
         spec = function(**arguments)
     except (Exception, SystemExit) as error:
-        return Result(None, (_raised(f"'{target}'", error, span),))
+        raised = _raised(f"'{target}'", error, span)
+        notes = (*raised.notes, *given.values())
+        return Result(None, (replace(raised, notes=notes),))
     if not isinstance(spec, TraceSpec):
         return _failed(
             span,
@@ -105,6 +112,7 @@ def _check_arguments(
     target: str,
     arguments: Mapping[str, Scalar],
     span: Span | None,
+    given: Mapping[str, str],
 ) -> Diagnostic | None:
     try:
         parameters = _parameters(function)
@@ -119,25 +127,35 @@ def _check_arguments(
     for name in arguments:
         if name not in names and not open_ended:
             known = ", ".join(names) or "none"
+            where, notes = _place(name, span, given)
             return _diagnostic(
-                span,
+                where,
                 f"'{target}' has no argument '{name}'",
-                notes=(f"its arguments: {known}",),
+                notes=(*notes, f"its arguments: {known}"),
                 helps=_did_you_mean(name, names),
             )
     for item in parameters:
         if item.name in arguments:
             wanted = _scalar_type(item.annotation)
-            given = arguments[item.name]
-            if wanted is not None and not _fits(given, wanted):
+            value = arguments[item.name]
+            if wanted is not None and not _fits(value, wanted):
+                where, notes = _place(item.name, span, given)
                 return _diagnostic(
-                    span,
+                    where,
                     f"the argument '{item.name}' of '{target}' is "
-                    f"{_article(wanted.__name__)}, but got {given!r}",
+                    f"{_article(wanted.__name__)}, but got {value!r}",
+                    notes=notes,
                 )
         elif item.kind in keywords and item.default is inspect.Parameter.empty:
             return _diagnostic(span, f"'{target}' needs the argument '{item.name}'")
     return None
+
+
+def _place(
+    name: str, span: Span | None, given: Mapping[str, str]
+) -> tuple[Span | None, tuple[str, ...]]:
+    """Where an argument stands: at the span, or as the note says."""
+    return (None, (given[name],)) if name in given else (span, ())
 
 
 def _parameters(function: Callable[..., object]) -> list[inspect.Parameter]:

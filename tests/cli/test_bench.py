@@ -89,6 +89,13 @@ parameters = { ways = 3 }
     assert list(result["contenders"]) == ["scheduled"]
 
 
+def test_a_size_that_no_step_has_is_refused(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    assert run(["bench", "stack.dfs", "--size", "100", "--only", "eager"]) == 2
+    assert "--size: batch goes from 1 to 64" in capsys.readouterr().err
+
+
 def test_a_device_that_is_none_could_not_run(
     workspace: Workspace, capsys: Capture
 ) -> None:

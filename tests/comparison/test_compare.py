@@ -83,6 +83,12 @@ def edited(*pairs: tuple[str, str]) -> Comparison:
 ORDER = "the choices stand in another order"
 WINDOW = "window 1 is `attn[0], prev.mlp[1]` now, was `attn[0] | prev.mlp[1]`"
 WINDOWS = {
+    # Which of the two is issued first is in the module.
+    "attn[0] | prev.mlp[1]": (
+        "prev.mlp[1] | attn[0]",
+        "schedule halves: window 1 is issued as `prev.mlp[1] | attn[0]` now, was "
+        "`attn[0] | prev.mlp[1]`",
+    ),
     "attn[0] | prev": (
         "attn[0], prev",
         "schedule halves: window 1 is `attn[0], prev.mlp[1]` now, was "
@@ -250,7 +256,6 @@ def test_several_edits_are_several_sentences_in_the_order_of_the_file() -> None:
     [
         BASE.replace("# Two halves.", "# Another comment."),
         BASE.replace("attn[0] | prev.mlp[1]", "(\n  attn[0]\n  | prev.mlp[1])  # here"),
-        BASE.replace("attn[0] | prev.mlp[1]", "prev.mlp[1] | attn[0]"),
         BASE.replace("\n\n", "\n"),
     ],
 )

@@ -146,3 +146,25 @@ def test_reports_and_releases_are_those_of_all_schedules(
     step.release()
     assert step.report()["halves"].sizes == ()
     assert [replayed(step, built, backend, 4) for _ in range(2)] == [False, True]
+
+
+OTHERS = """
+schedule whole:
+    each layer in .layers.*:
+        part all = rest
+        order:
+            all
+"""
+
+
+def test_a_size_of_another_line_is_skipped_by_padding(
+    built: Built, backend: FakeGraphs, tmp_path: Path
+) -> None:
+    lines = "when batch == 4: whole\n    when batch >= 3: halves"
+    text = TEXT.replace("when batch >= 4: halves", lines) + OTHERS
+    other = build(built.spec, text, tmp_path)
+    step = loaded(other)
+    assert [replayed(step, other, backend, 8) for _ in range(2)] == [False, True]
+    # Four would be the next captured size, but no step of four is one of this schedule.
+    assert replayed(step, other, backend, 3)
+    assert not replayed(step, other, backend, 4)

@@ -35,6 +35,7 @@ from dynaflow_dsl.resolve import (
     resolve,
 )
 from dynaflow_dsl.resolve.model import Schedule
+from dynaflow_dsl.resolve.uncaptured import never_given
 from dynaflow_dsl.source import Source
 from dynaflow_dsl.syntax import parse
 from tests.bind.graphs import graph
@@ -129,7 +130,11 @@ def answer(case: re.Match[str]) -> tuple[Diagnostic, ...]:
     decided = decide(resolved.value, facts)
     if resolved.value.select is None or target is None:
         return decided.diagnostics
-    return choose(resolved.value.select, facts, ENTRIES).diagnostics
+    chosen = choose(resolved.value.select, facts, ENTRIES)
+    if chosen.value is None:
+        return chosen.diagnostics
+    schedules = resolved.value.schedules
+    return (*chosen.diagnostics, *never_given(chosen.value, schedules))
 
 
 def _on_a_model(schedule: Schedule, text: str) -> tuple[Diagnostic, ...]:

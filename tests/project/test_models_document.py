@@ -55,7 +55,7 @@ def test_functions_and_schedules_are_there(name: str) -> None:
     module = import_module(f"dynaflow_dsl.models.{name}")
     for function in re.findall(r"`(\w+)`", functions):
         assert callable(getattr(module, function))
-    for file in re.findall(r"`(.+?\.dfs)`", schedule):
+    for file in re.findall(r"`([^`]+\.dfs)`", schedule):
         understood = pipeline.read_schedule(ROOT / "schedules" / file).unwrap()
         assert understood.model is not None
         assert understood.model.target.startswith(f"dynaflow_dsl.models.{name}:")

@@ -28,12 +28,7 @@ from dynaflow_dsl.graph.rowwise.model import (
 )
 from dynaflow_dsl.graph.rowwise.rules import rule_for
 from dynaflow_dsl.graph.rowwise.sizes import ONE, mentions, shape_text
-from dynaflow_dsl.graph.rowwise.storage import (
-    Storages,
-    find_storages,
-    hazards,
-    references,
-)
+from dynaflow_dsl.graph.rowwise.storage import Storages, find_storages, hazards
 
 
 def check_rows(
@@ -118,7 +113,7 @@ def _step(state: _State, operation: Operation, region: frozenset[str]) -> None:
         return
     tensors: dict[str, Tensor] = {}
     known = True
-    for name in references(operation):
+    for name in state.storages.reads[operation.name]:
         tensor = _operand(state, operation, name, region)
         if tensor is None:
             known = False
@@ -306,7 +301,7 @@ def _followed(state: _State, value: Value) -> tuple[str, Fact]:
         return value.name, entering_fact(value, state.dimension)
     tensors = {}
     root = value.name
-    for name in references(producer):
+    for name in state.storages.reads[producer.name]:
         source = state.values[name]
         if source.storage == value.storage:
             root, fact = _followed(state, source)
@@ -326,7 +321,7 @@ def _check_leaving(state: _State, graph: Graph, region: frozenset[str]) -> None:
     pending = [*graph.outputs]
     for operation in graph.operations:
         if operation.name not in region:
-            pending.extend(references(operation))
+            pending.extend(state.storages.reads[operation.name])
     seen: set[str] = set()
     for name in pending:
         producer = state.producers.get(name)
@@ -334,7 +329,7 @@ def _check_leaving(state: _State, graph: Graph, region: frozenset[str]) -> None:
             continue
         seen.add(name)
         if producer.view:
-            pending.extend(references(producer))
+            pending.extend(state.storages.reads[producer.name])
             continue
         fact = state.facts.get(name)
         if fact is None or isinstance(fact, Shared):

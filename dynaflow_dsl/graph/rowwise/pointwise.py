@@ -57,6 +57,8 @@ _IDENTITY = """
 
 def broadcast(shapes: Sequence[tuple[Size, ...]]) -> tuple[Size, ...]:
     """Return the shape that these shapes broadcast to."""
+    if shapes and all(shape == shapes[0] for shape in shapes):
+        return shapes[0]
     rank = max((len(shape) for shape in shapes), default=0)
     result = []
     for back in range(rank, 0, -1):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from dynaflow_dsl.graph.model import Operation
 from dynaflow_dsl.graph.rowwise import (
     attention,
@@ -87,13 +89,17 @@ _POINTWISE = Rule(pointwise.pointwise, in_place=True)
 
 def rule_for(operation: Operation) -> Rule | str:
     """Return the rule of an operator, or why there is none."""
-    operator = operation.operator
+    return _rule(operation.operator, operation.tags)
+
+
+@cache
+def _rule(operator: str, tags: tuple[str, ...]) -> Rule | str:
     rule = RULES.get(operator)
-    tagged = operator.startswith("aten.") and "pointwise" in operation.tags
+    tagged = operator.startswith("aten.") and "pointwise" in tags
     if rule is None and tagged and operator not in pointwise.NOT_POINTWISE:
         rule = _POINTWISE
     chance = rule is not None and rule.chance
-    if not chance and RANDOM_TAGS.intersection(operation.tags):
+    if not chance and RANDOM_TAGS.intersection(tags):
         return "draws random numbers, which are others in each microbatch"
     if rule is None:
         return WITHOUT_RULE.get(operator, _UNKNOWN)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 
 from dynaflow_dsl.graph.model import Argument, Size
@@ -25,11 +24,12 @@ def divide(size: Size, divisor: Size) -> Size | None:
     """
     if not size.factor or not divisor.factor or size.factor % divisor.factor:
         return None
-    left = Counter(size.dimensions)
-    left.subtract(divisor.dimensions)
-    if any(count < 0 for count in left.values()):
-        return None
-    return Size(size.factor // divisor.factor, tuple(sorted(left.elements())))
+    left = list(size.dimensions)
+    for dimension in divisor.dimensions:
+        if dimension not in left:
+            return None
+        left.remove(dimension)
+    return Size(size.factor // divisor.factor, tuple(left))
 
 
 def whole_number(size: Size | None) -> int | None:

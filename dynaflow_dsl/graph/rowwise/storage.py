@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from dynaflow_dsl.graph.model import Argument, Graph, Operation, Reference
+from dynaflow_dsl.graph.model import Graph
+from dynaflow_dsl.graph.operands import read_values
 from dynaflow_dsl.graph.rowwise.model import Fact, Shared
 
 # These copy or view depending on strides. In a microbatch of one row they may view what
@@ -19,22 +20,6 @@ MAY_COPY = frozenset(
         "aten.reshape_as.default",
     }
 )
-
-
-def references(operation: Operation) -> Iterator[str]:
-    """Yield the names of all values that an operation is given."""
-    pending: list[Argument] = [
-        *operation.arguments,
-        *(argument for _, argument in operation.keywords),
-    ]
-    for argument in pending:
-        match argument:
-            case Reference(name):
-                yield name
-            case tuple():
-                pending.extend(argument)
-            case _:
-                pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +36,13 @@ class Access:
 class Storages:
     """Where storages come from and who touches them, in program order.
 
-    `storage_of` is by value name. `made_inside` are allocated once per microbatch.
+    `reads` are the values that each operation is given, by its name; `storage_of` is by
+    value name. `made_inside` are allocated once per microbatch.
     `entering` are the whole values that the region reads, by storage. Making a view in
     the region touches nothing; reading a graph output comes after the last operation.
     """
 
+    reads: Mapping[str, tuple[str, ...]]
     storage_of: Mapping[str, int]
     made_inside: frozenset[int]
     inputs: frozenset[int]
@@ -70,6 +57,7 @@ class Storages:
 
 def find_storages(graph: Graph, region: frozenset[str]) -> Storages:
     """Collect who makes and touches each storage."""
+    reads = {operation.name: read_values(operation) for operation in graph.operations}
     storage_of = {item.value.name: item.value.storage for item in graph.inputs}
     inputs = frozenset(storage_of.values())
     made_outside, made_inside, made_by_region = set(inputs), set(), set()
@@ -80,7 +68,7 @@ def find_storages(graph: Graph, region: frozenset[str]) -> Storages:
         inside = operation.name in region
         writes = {storage_of[name] for name in operation.writes}
         written |= writes
-        for name in references(operation):
+        for name in reads[operation.name]:
             storage = storage_of[name]
             if inside and name not in made_by_region:
                 entering[storage][name] = None
@@ -103,6 +91,7 @@ def find_storages(graph: Graph, region: frozenset[str]) -> Storages:
     for name in graph.outputs:
         accesses[storage_of[name]].append(Access(end, "", False, False))
     return Storages(
+        reads,
         storage_of,
         frozenset(made_inside),
         inputs,
@@ -153,7 +142,7 @@ def _written_after_maybe_copied(
     for index, operation in enumerate(graph.operations):
         if operation.operator not in MAY_COPY:
             continue
-        source = next(references(operation))
+        source = storages.reads[operation.name][0]
         # Outside, what was put together may have another layout than the whole had.
         made = storages.storage_of[source] in storages.made_inside
         if operation.name not in region and not made:
