@@ -107,7 +107,7 @@ def _waiting(plan: Plan) -> Iterator[Pair]:
                 case Record(event, stream) if stream in last:
                     makers.setdefault(event, _in_any_iteration(last[stream]))
     steps = {
-        _in_any_iteration(step_label(step, plan.binding.schedule.pieces))
+        _in_any_iteration(step_label(step, plan.binding.schedule.piece_names))
         for section in plan.binding.schedule.sections
         for window in section.windows
         for run in window.runs
@@ -128,7 +128,7 @@ def _beside(schedule: Schedule) -> Iterator[Pair]:
             for one, other in combinations(window.runs, 2):
                 for pair in product(one.steps, other.steps):
                     first, second = sorted(
-                        step_label(step, schedule.pieces) for step in pair
+                        step_label(step, schedule.piece_names) for step in pair
                     )
                     yield first, second
 
