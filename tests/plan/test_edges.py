@@ -23,7 +23,7 @@ from dynaflow_dsl.plan.model import (
 from dynaflow_dsl.prove import prove
 from tests.plan.layered import Layered, Read, Shape
 from tests.prove.schedules import BARE, TWO, Scheduled, order, scheduled, stagger
-from tests.prove.simulator import judge
+from tests.simulator.text import judge
 
 S = TypeVar("S", bound=Statement)
 

@@ -11,7 +11,7 @@ from dynaflow_dsl.plan.model import Plan
 from dynaflow_dsl.prove import prove
 from tests.prove.program_mutations import Mutation, moves, removals, swaps
 from tests.prove.schedules import Scheduled, forms, schedules
-from tests.prove.simulator import judge
+from tests.simulator.text import judge
 
 SCHEDULES = {**schedules(), **forms()}
 
@@ -21,7 +21,7 @@ def refused(plan: Plan) -> bool:
 
 
 def is_harmful(schedule: Scheduled, plan: Plan) -> list[str]:
-    return judge(schedule.text(plan), persistent=("keys",), orders=1)
+    return judge(schedule.text(plan), persistent=("keys",))
 
 
 def mutations(plan: Plan) -> Iterator[Mutation]:
