@@ -39,26 +39,47 @@ class Explored:
     together: set[frozenset[int]] = field(default_factory=set)
 
 
+class Touched(NamedTuple):
+    """A cell that a kernel touches: whose writing it expects there, and all writers
+    with their places in queues, the last one in the order of issue first."""
+
+    cell: Cell
+    reads: bool
+    expected: int | None
+    writers: list[tuple[int, int, int]]
+
+
 class Orders:
     """The orders of one recording."""
 
     def __init__(self, recording: Recording) -> None:
-        self.items = recording.items
         self.queues = list(recording.queues.values())
-        self.kernels = {i.number: i.work for i in self.items if _is_kernel(i)}
-        self.events = {
-            item.work: (s, place)
+        self.kernels = dict(recording.kernels())
+        places = {
+            item.number: (s, place)
             for s, queue in enumerate(self.queues)
             for place, item in enumerate(queue)
+        }
+        self.events = {
+            item.work: places[item.number]
+            for item in recording.items
             if item.kind == "record"
         }
-        # The kernel whose writing each kernel finds in each cell that it touches.
-        self.expected: dict[int, dict[Cell, int]] = {}
-        written: dict[Cell, int] = {}
+        writers: dict[Cell, list[tuple[int, int, int]]] = {}
+        self.touched: dict[int, list[Touched]] = {}
         for number, kernel in self.kernels.items():
-            cells = (*kernel.reads, *(cell for cell, _, _ in kernel.writes))
-            self.expected[number] = {c: written[c] for c in cells if c in written}
-            written.update((cell, number) for cell, _, _ in kernel.writes)
+            written = {cell: False for cell, _, _ in kernel.writes}
+            self.touched[number] = [
+                Touched(
+                    cell, reads, _last(writers.get(cell)), writers.setdefault(cell, [])
+                )
+                for cell, reads in {
+                    **written,
+                    **dict.fromkeys(kernel.reads, True),
+                }.items()
+            ]
+            for cell in written:
+                writers[cell].insert(0, (number, *places[number]))
         # The last step of each queue: all of them have to be done at the end.
         self.last = [
             max((n for n, item in enumerate(q) if _is_step(item)), default=-1)
@@ -68,14 +89,15 @@ class Orders:
     def all(self, limit: int) -> Explored | None:
         """All orders; None if queues can stand in more ways than `limit`.
 
-        An order ends with its first fault, so memory is the same whenever the same
-        kernels have run: each way the queues can stand is visited once.
+        What goes wrong is noted and mended: every kernel is tried against memory as the
+        order of issue leaves it, so far as other kernels have run. One fault is then
+        not the cause of another, and each way the queues can stand is visited once.
         """
         explored = Explored()
         start = self.advance((0,) * len(self.queues))
-        waiting, visited = [(start, dict[Cell, int]())], {start}
+        waiting, visited = [start], {start}
         while waiting:
-            at, memory = waiting.pop()
+            at = waiting.pop()
             if len(visited) > limit:
                 return None
             ready = self.ready(at)
@@ -84,14 +106,11 @@ class Orders:
                     pair = (self.queues[s][at[s]].number, self.queues[t][at[t]].number)
                     explored.together.add(frozenset(pair))
             for s in ready:
-                found = self.faults(at, s, memory)
-                if found:
-                    explored.faults.update(dict.fromkeys(found))
-                    continue
+                explored.faults.update(dict.fromkeys(self.faults(at, s)))
                 after = self.advance((*at[:s], at[s] + 1, *at[s + 1 :]))
                 if after not in visited:
                     visited.add(after)
-                    waiting.append((after, self.written(at, s, memory)))
+                    waiting.append(after)
         return explored
 
     def starving(self) -> list[Fault]:
@@ -105,13 +124,11 @@ class Orders:
             if kernel.role == "reuse":
                 continue
             at = self.advance((0,) * len(self.queues))
-            memory: dict[Cell, int] = {}
             while ready := self.ready(at):
                 others = [s for s in ready if self.queues[s][at[s]].number != victim]
                 s = (others or ready)[0]
-                if found := self.faults(at, s, memory):
+                if found := self.faults(at, s):
                     return found
-                memory = self.written(at, s, memory)
                 at = self.advance((*at[:s], at[s] + 1, *at[s + 1 :]))
         return []
 
@@ -120,7 +137,7 @@ class Orders:
         return [
             s
             for s, queue in enumerate(self.queues)
-            if at[s] < len(queue) and _is_kernel(queue[at[s]])
+            if at[s] < len(queue) and queue[at[s]].kind == "run"
         ]
 
     def advance(self, at: tuple[int, ...]) -> tuple[int, ...]:
@@ -132,7 +149,7 @@ class Orders:
             for s, queue in enumerate(self.queues):
                 while places[s] < len(queue):
                     item = queue[places[s]]
-                    if _is_kernel(item):
+                    if item.kind == "run":
                         break
                     if item.kind == "wait":
                         recorder, place = self.events[item.work]
@@ -142,46 +159,28 @@ class Orders:
                     moved = True
         return tuple(places)
 
-    def written(
-        self, at: tuple[int, ...], s: int, memory: dict[Cell, int]
-    ) -> dict[Cell, int]:
-        """Memory after the head of a queue has run."""
-        number = self.queues[s][at[s]].number
-        written = ((cell, number) for cell, _, _ in self.kernels[number].writes)
-        return {**memory, **dict(written)}
-
-    def faults(
-        self, at: tuple[int, ...], s: int, memory: dict[Cell, int]
-    ) -> list[Fault]:
+    def faults(self, at: tuple[int, ...], s: int) -> list[Fault]:
         """What goes wrong when the head of a queue runs now."""
         number = self.queues[s][at[s]].number
-        kernel, expected = self.kernels[number], self.expected[number]
-        found = [
-            Fault(
-                self.kind(number, cell, memory.get(cell)),
-                f"{kernel.label}: {_name(cell)}",
-            )
-            for cell in dict.fromkeys(
-                (*kernel.reads, *(cell for cell, _, _ in kernel.writes))
-            )
-            if memory.get(cell) != expected.get(cell)
-            and self._matters(number, cell, memory.get(cell))
-        ]
+        kernel = self.kernels[number]
+        found = []
+        for touched in self.touched[number]:
+            here = next((n for n, t, p in touched.writers if at[t] > p), None)
+            # Who only writes must not come after a later writer.
+            wrong = here != touched.expected if touched.reads else (here or 0) > number
+            if wrong:
+                kind = self.kind(number, touched, here)
+                found.append(Fault(kind, f"{kernel.label}: {_name(touched.cell)}"))
         if kernel.role == "end" and any(
             place <= last for place, last in zip(at, self.last, strict=True)
         ):
             found.append(Fault("unjoined", f"{kernel.label}: work is left"))
         return found
 
-    def _matters(self, number: int, cell: Cell, found: int | None) -> bool:
-        """A write that nobody has read yet must only not come after a later one."""
-        return cell in self.kernels[number].reads or (found or 0) > number
-
-    def kind(self, number: int, cell: Cell, found: int | None) -> Kind:
+    def kind(self, number: int, touched: Touched, found: int | None) -> Kind:
         """What it means that a kernel finds another kernel's writing in a cell."""
         role = self.kernels[number].role
         writer = self.kernels[found].role if found is not None else None
-        wanted = self.expected[number].get(cell)
         if role == "end":
             return "output" if writer == "reuse" else "unjoined"
         if role == "next" or writer == "next":
@@ -192,7 +191,8 @@ class Orders:
             return "unforked"
         if found is not None and found > number:
             return "overwritten"
-        first = wanted is not None and self.kernels[wanted].role == "start"
+        expected = touched.expected
+        first = expected is not None and self.kernels[expected].role == "start"
         return "unforked" if first else "race"
 
 
@@ -220,8 +220,8 @@ def _interned(made: Iterable[tuple[Cell, object]]) -> Iterable[tuple[Cell, objec
     )
 
 
-def _is_kernel(item: Item) -> bool:
-    return item.kind == "run"
+def _last(writers: list[tuple[int, int, int]] | None) -> int | None:
+    return writers[0][0] if writers else None
 
 
 def _is_step(item: Item) -> bool:

@@ -13,15 +13,15 @@ from tests.prove.schedules import (
     schedules,
     stagger,
 )
-from tests.simulator.orders import Orders
-from tests.simulator.recording import ModuleText
-from tests.simulator.text import judge
 from tests.prove.text_mutations import (
     base_dropped,
     earlier_frees,
     swapped_slices,
     without,
 )
+from tests.simulator.orders import Orders
+from tests.simulator.recording import ModuleText
+from tests.simulator.text import judge
 
 SCHEDULES = schedules()
 SPLIT = [name for name in SCHEDULES if "no split" not in name]
