@@ -72,7 +72,7 @@ def names_in(operands: Sequence[Operand]) -> Iterator[str]:
 
 
 def walk(lines: Sequence[Line], streams: Sequence[str]) -> Walk:
-    """Go over the statements once."""
+    """Go over the statements once; what has no value by then is passed over."""
     found = Walk()
     known = {stream: frozenset[int]() for stream in streams}
     events: dict[str, frozenset[int]] = {}
@@ -104,13 +104,15 @@ def walk(lines: Sequence[Line], streams: Sequence[str]) -> Walk:
                 bind(target, Memory(stream), n)
             case Slices(targets, base):
                 for name in names_in((base,)):
+                    if name not in current:
+                        continue
                     current[name].last_use = n
                     for target in targets:
                         bind(target, current[name].memory, n)
             case Record(event, stream):
                 events[event] = known[stream]
             case Wait(stream, event):
-                known[stream] |= events[event]
+                known[stream] |= events.get(event, frozenset())
             case Join():
                 everything = frozenset[int]().union(*known.values())
                 known = dict.fromkeys(streams, everything)
@@ -120,7 +122,8 @@ def walk(lines: Sequence[Line], streams: Sequence[str]) -> Walk:
                         current.pop(name).end = n
             case Return(operands):
                 for name in names_in(operands):
-                    current[name].last_use = n
+                    if name in current:
+                        current[name].last_use = n
         found.known.append(dict(known))
     return found
 

@@ -8,7 +8,6 @@ program order: the plan has no say in it.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
@@ -25,7 +24,6 @@ from dynaflow_dsl.plan.model import (
     Merge,
     Operand,
     PieceOf,
-    Plan,
     Program,
     Record,
     Return,
@@ -258,6 +256,9 @@ class Simulation:
         # What steps write in place has to be there as well.
         kept = [cell for cell in given if cell in self.histories]
         self._launch("main", "the caller", (*cells, *kept), (), "end")
+        # The caller lets go of the results as soon as it has issued what reads them.
+        for tensor in results:
+            self._release(tensor.storage)
         self._launch("main", "the caller's next inputs", (), given, "next")
 
     # What a statement does.
@@ -479,17 +480,11 @@ class Simulation:
         return self._put(stream, "run", Kernel(label, tuple(reads), made, role))
 
 
-def simulate(plan: Plan, *, captured: bool = False) -> Simulated:
-    """Fill queues with the step of a plan."""
-    model = Model(plan.binding, plan.binding.schedule.pieces)
-    return Simulation(model, plan.streams, captured).run(plan.step)
-
-
 def missing(simulated: Simulated, model: Model) -> list[str]:
     """Steps of the model that do not run exactly once."""
-    counts = Counter({instant: len(n) for instant, n in simulated.calls.items()})
+    counts = {instant: len(n) for instant, n in simulated.calls.items()}
     return [
-        f"{part} runs {counts[part, index, piece]} times in {index}"
+        f"{part} runs {counts.get((part, index, piece), 0)} times in {index}"
         for part, index, piece in model.reads
-        if counts[part, index, piece] != 1
+        if counts.get((part, index, piece)) != 1
     ]

@@ -79,6 +79,7 @@ class Writer:
         drawing, written = self.drawing, self.written
         written.known = {stream: set() for stream in drawing.streams}
         written.known["main"].add(START)
+        written.streams[START] = "main"
         self._before()
         for unit in self._issued():
             self.layer = unit.layer

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
-from dynaflow_dsl.plan.model import Plan
+from dynaflow_dsl.plan.model import Plan, Program
 from dynaflow_dsl.resolve.model import Step, Window
 from tests.simulator.orders import Explored, Fault, Orders
-from tests.simulator.program import Instant, Model, Simulated, missing, simulate
+from tests.simulator.program import Instant, Model, Simulated, Simulation, missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,24 +30,36 @@ def judge_plan(plan: Plan, limit: int = 20_000) -> Verdict:
     A captured plan is judged as it runs inside a graph as well: the same text runs at
     sizes that are not captured.
     """
-    model = Model(plan.binding, plan.binding.schedule.pieces)
-    simulated = simulate(plan)
+    pieces = plan.binding.schedule.pieces
+    found, explored, simulated = _run(plan, plan.step, plan.streams, pieces, limit)
+    if explored is not None:
+        found += said(plan, simulated, explored)
+    if plan.binding.schedule.captures:
+        found += _run(plan, plan.step, plan.streams, pieces, limit, captured=True)[0]
+    found += _run(plan, plan.sequential, ("main",), 1, limit)[0]
+    complete = explored is not None or bool(simulated.recording.error)
+    return Verdict(tuple(dict.fromkeys(found)), complete)
+
+
+def _run(
+    plan: Plan,
+    program: Program,
+    streams: tuple[str, ...],
+    pieces: int,
+    limit: int,
+    *,
+    captured: bool = False,
+) -> tuple[list[Fault], Explored | None, Simulated]:
+    model = Model(plan.binding, pieces)
+    simulated = Simulation(model, streams, captured).run(program)
     found = [Fault(kind, text) for kind, text in simulated.faults]
     if simulated.recording.error:
-        return Verdict(tuple(found))
+        return found, None, simulated
     found += [Fault("missing", text) for text in missing(simulated, model)]
     orders = Orders(simulated.recording)
     explored = orders.all(limit)
-    if explored is None:
-        found += orders.starving()
-        return Verdict(tuple(dict.fromkeys(found)), complete=False)
-    found += explored.faults
-    found += said(plan, simulated, explored)
-    if plan.binding.schedule.captures:
-        inside = Orders(simulate(plan, captured=True).recording).all(limit)
-        assert inside is not None
-        found += inside.faults
-    return Verdict(tuple(dict.fromkeys(found)))
+    found += orders.starving() if explored is None else explored.faults
+    return found, explored, simulated
 
 
 def said(plan: Plan, simulated: Simulated, explored: Explored) -> Iterator[Fault]:
