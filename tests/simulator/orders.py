@@ -12,12 +12,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
-from tests.simulator.queues import Cell, Item, Kernel, Recording
+from tests.simulator.queues import Cell, Item, Kernel, Recording, Resource
 
 Kind: TypeAlias = Literal[
     "race",  # a step reads before what it reads is there
     "overwritten",  # memory is written while an earlier step still uses it
     "freed",  # memory is handed out while an earlier step still uses it
+    "shared",  # two steps use at once what one may use at a time
     "unforked",  # a step runs before the caller's inputs are ready
     "unjoined",  # work is left when the step returns
     "output",  # a result's memory is handed out before the caller has read it
@@ -180,6 +181,8 @@ class Orders:
     def kind(self, number: int, touched: Touched, found: int | None) -> Kind:
         """What it means that a kernel finds another kernel's writing in a cell."""
         role = self.kernels[number].role
+        if isinstance(touched.cell[0], Resource):
+            return "shared"
         writer = self.kernels[found].role if found is not None else None
         if role == "end":
             return "output" if writer == "reuse" else "unjoined"

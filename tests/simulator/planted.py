@@ -76,20 +76,29 @@ def drop_fork(draft: Draft, random: Random) -> Draft | None:
 
 
 def drop_wait_for_memory(draft: Draft, random: Random) -> Draft | None:
-    """A wait of a step for another one whose results it does not read."""
+    """A wait of a step that writes memory, for one whose results it does not read."""
+    return _without_wait_of(_writing(draft), draft, random)
+
+
+def drop_wait_for_group(draft: Draft, random: Random) -> Draft | None:
+    """A wait of a step that uses a process group, for one that it does not read."""
+    users = {part.name for part in draft.drawing.parts if part.group}
+    return _without_wait_of(users, draft, random)
+
+
+def _without_wait_of(parts: set[str], draft: Draft, random: Random) -> Draft | None:
     found = []
-    makers = {
-        record.event: names
-        for record, names in _recorded(draft)
-    }
+    makers = {record.event: names for record, names in _recorded(draft)}
     calls = _places(draft, Call)
     for n, wait in _places(draft, Wait):
-        reader = next((call for m, call in calls if m > n), None)
-        if reader is None or wait.event == "start":
-            continue
-        read = {o.name for o in reader.operands if not isinstance(o, InputOperand)
-                and hasattr(o, "name")}
-        if reader.stream == wait.stream and not read & makers.get(wait.event, set()):
+        waiting = next((call for m, call in calls if m > n), None)
+        if (
+            waiting is not None
+            and waiting.stream == wait.stream
+            and waiting.part in parts
+            and wait.event != "start"
+            and not _read(waiting) & makers.get(wait.event, set())
+        ):
             found.append(n)
     return _without(draft, random.choice(found)) if found else None
 
@@ -152,17 +161,23 @@ def drop_join(draft: Draft, random: Random) -> Draft | None:
 
 
 def leave_work(draft: Draft, random: Random) -> Draft | None:
-    """The last step of a side stream moves behind the join."""
-    joins = _places(draft, Join)
-    calls = [(n, c) for n, c in _places(draft, Call) if c.stream != "main"]
+    """A step that reads its own stream's memory and that nobody reads moves behind the
+    join."""
+    joins, writing = _places(draft, Join), _writing(draft)
+    made = {name: call.stream for _, call in _places(draft, Call) for name in call.results}
+    read = {name for _, statement in draft.lines for name in _read(statement)}
+    calls = [
+        (n, call)
+        for n, call in _places(draft, Call)
+        if call.stream != "main"
+        and call.part not in writing
+        and not read & set(call.results)
+        and all(made.get(name) == call.stream for name in _read(call))
+    ]
     if not joins or not calls:
         return None
-    n, call = calls[-1]
-    later = {name for s in draft.lines[n + 1 :] for name in _read(s[1])}
-    if later & set(call.results):
-        return None
-    rest = _without(draft, n)
-    return _inserted(rest, joins[0][0] - 1, call)
+    n, call = random.choice(calls)
+    return _inserted(_without(draft, n), joins[0][0] - 1, call)
 
 
 def _read(statement: Statement) -> set[str]:
@@ -238,15 +253,24 @@ def _another(
 
 
 def drop_step(draft: Draft, random: Random) -> Draft | None:
-    """A step of which nobody reads a result does not run, or runs twice."""
+    """A step that leaves nothing to others does not run, or runs twice."""
     read = {name for _, s in draft.lines for name in _read(s)}
+    writing = _writing(draft)
     calls = [
-        (n, call) for n, call in _places(draft, Call) if not read & set(call.results)
+        (n, call)
+        for n, call in _places(draft, Call)
+        if not read & set(call.results) and call.part not in writing
     ]
     if not calls:
         return None
     n, call = random.choice(calls)
     return _without(draft, n) if random.random() < 0.6 else _inserted(draft, n, call)
+
+
+def _writing(draft: Draft) -> set[str]:
+    """Parts that write memory in place."""
+    parts = draft.drawing.parts
+    return {part.name for part in parts if any(w for _, w in part.touches)}
 
 
 def drop_name(draft: Draft, random: Random) -> Draft | None:
@@ -277,47 +301,67 @@ def say_falsely(draft: Draft, random: Random) -> Draft | None:
 
 
 def swap_steps(draft: Draft, random: Random) -> Draft | None:
-    """Two steps of one stream, of which one writes memory in place, change places."""
+    """Two steps of one stream that touch the same memory change places."""
     calls = _places(draft, Call)
-    writing = {p.name for p in draft.drawing.parts if any(w for _, w in p.touches)}
-    found = [
-        (n, a, m, b)
-        for (n, a) in calls
-        for (m, b) in calls
-        if n < m and a.stream == b.stream and {a.part, b.part} & writing
-        and not set(a.results) & _read(b)
-    ]
+    writing = _writing(draft)
+    found = []
+    for k, (n, first) in enumerate(calls):
+        for m, second in calls[k + 1 :]:
+            between = draft.lines[n + 1 : m + 1]
+            names = {name for _, s in between for name in _read(s)}
+            made = {name for _, s in draft.lines[n:m] for name in _bound(s)}
+            if (
+                first.stream == second.stream
+                and {first.part, second.part} & writing
+                and not names & set(first.results)
+                and not made & (_read(second) | set(second.results))
+            ):
+                found.append((n, first, m, second))
     if not found:
         return None
-    n, a, m, b = random.choice(found)
-    return _changed(_changed(draft, n, b), m, a)
+    n, first, m, second = random.choice(found)
+    return _changed(_changed(draft, n, second), m, first)
 
 
-PLANTS: tuple[Plant, ...] = (
-    drop_wait,
-    drop_fork,
-    drop_wait_for_memory,
-    free_early,
-    drop_hold,
-    drop_join,
-    leave_work,
-    return_from_side,
-    swap_pieces,
-    read_another,
-    drop_step,
-    drop_name,
-    claim_falsely,
-    say_falsely,
-    swap_steps,
-)
+def _bound(statement: Statement) -> tuple[str, ...]:
+    match statement:
+        case Call() | Merge():
+            return _made(statement)
+        case Slices(targets):
+            return targets
+        case _:
+            return ()
+
+
+# How often each is tried first: what rarely applies, or rarely stands alone, more often.
+PLANTS: dict[Plant, int] = {
+    drop_wait: 2,
+    drop_fork: 5,
+    drop_wait_for_memory: 60,
+    drop_wait_for_group: 60,
+    free_early: 3,
+    drop_hold: 2,
+    drop_join: 2,
+    leave_work: 70,
+    return_from_side: 90,
+    swap_pieces: 1,
+    read_another: 1,
+    drop_step: 12,
+    drop_name: 1,
+    claim_falsely: 6,
+    say_falsely: 6,
+    swap_steps: 40,
+}
 
 
 def with_faults(draft: Draft, random: Random) -> Draft:
-    """None, one or several changes."""
-    for _ in range(random.choice((0, 0, 0, 1, 1, 1, 1, 1, 1, 2))):
-        for plant in random.sample(PLANTS, len(PLANTS)):
-            planted = plant(draft, random)
-            if planted is not None:
+    """One change, or several."""
+    for _ in range(random.choice((1, 1, 1, 1, 1, 1, 1, 1, 2))):
+        plants = dict(PLANTS)
+        while plants:
+            (plant,) = random.choices(list(plants), list(plants.values()))
+            if (planted := plant(draft, random)) is not None:
                 draft = planted
                 break
+            del plants[plant]
     return draft

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from dynaflow_dsl.bind.model import Binding, Instance
@@ -32,7 +34,7 @@ from dynaflow_dsl.plan.model import (
     Variable,
     Wait,
 )
-from tests.simulator.queues import Cell, Item, Kernel, Recording, Role
+from tests.simulator.queues import Cell, Item, Kernel, Recording, Resource, Role
 
 # Read by all steps of a schedule: what the caller's stream did before.
 START: Cell = ("the start", None)
@@ -173,6 +175,16 @@ class Model:
                 self.terms[value, at] = made_by(instant, k, row)
         for cell in self.touched(instance, piece, written=True):
             self.histories[cell] = (*self.histories.get(cell, ()), instant)
+
+    def resources(self, part: str, instance: Instance) -> list[Cell]:
+        """The process groups on which a step has its ranks meet."""
+        operations = self.parts[part].bodies[instance.body].operations
+        groups = (
+            [argument for argument in operation.arguments if isinstance(argument, str)]
+            for operation in operations
+            if operation.operator.startswith("_c10d_functional.")
+        )
+        return [(Resource(texts[-1]), None) for texts in groups if texts]
 
     def touched(
         self, instance: Instance, piece: int | None, *, written: bool = False
@@ -316,7 +328,7 @@ class Simulation:
             read[: len(found)] != model.reads[instant][: len(found)]
         ):
             self.faults.append(("value", f"{call.label} reads something else"))
-        elif not self._in_order(touched, model.reads[instant][len(found) :], call):
+        elif not self._in_order(touched, model.reads[instant][len(found) :], call, layer):
             self.faults.append(("order", f"{call.label} comes at another time"))
         results = []
         for k, value in enumerate(instance.outputs[: len(call.results)]):
@@ -324,8 +336,9 @@ class Simulation:
             results.append(made)
             for row, cell in zip(made.rows, made.cells, strict=True):
                 self.terms[cell] = made_by(instant, k, row)
-        reads = (START, *(c for o in operands for c in o.cells), *touched)
-        writes = (*(c for made in results for c in made.cells), *written)
+        used = model.resources(call.part, instance)
+        reads = (START, *(c for o in operands for c in o.cells), *touched, *used)
+        writes = (*(c for made in results for c in made.cells), *written, *used)
         number = self._launch(call.stream, call.label, reads, writes)
         self.calls.setdefault(instant, []).append(number)
         for cell in written:
@@ -334,21 +347,20 @@ class Simulation:
             self._bind(name, made)
 
     def _in_order(
-        self, touched: Sequence[Cell], wanted: Sequence[Any], call: Call
+        self, touched: Sequence[Cell], wanted: Sequence[Any], call: Call, layer: int
     ) -> bool:
         """Whether memory has been written by the steps that come before in the model.
 
-        Pieces that write what is not cut may do so in any order among themselves.
+        Pieces of one part may write what is not cut in any order among themselves.
         """
         for cell, steps in zip(touched, wanted, strict=True):
-            pieces = range(self.model.pieces) if call.piece is None else [call.piece]
-            for piece in pieces:
-                here, there = (
-                    [step for step in history if step[2] in (None, piece)]
-                    for history in (self._history(cell), steps)
-                )
-                if here != there:
-                    return False
+            here, there = (
+                [step for step in history if step[:2] != (call.part, layer)]
+                for history in (self._history(cell), steps)
+            )
+            groups = [[key for key, _ in groupby(h, itemgetter(0, 1))] for h in (here, there)]
+            if groups[0] != groups[1] or set(here) != set(there):
+                return False
         return True
 
     def _history(self, cell: Cell) -> tuple[Instant, ...]:

@@ -8,9 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
-# A row of a storage; row None is the content of a tensor without rows.
+
+class Resource(NamedTuple):
+    """What one step may use at a time: a process group, by its name."""
+
+    name: str
+
+
+# A row of a storage; row None is the content of a tensor without rows. A resource is a
+# cell that every user reads and writes.
 Cell: TypeAlias = tuple[Hashable, int | None]
 
 # `start` and `end` are the caller's, on main: inputs are ready, results are read.

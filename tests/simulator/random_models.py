@@ -102,6 +102,10 @@ def draw(random: Random) -> Drawing:
             touches += (("state", random.random() < 0.6),)
         if keys and random.random() < 0.7:
             touches += (("keys", random.random() < 0.6),)
+        apart = n > 0 and n == len(names) - 1 and random.random() < 0.4
+        if apart:
+            # Nobody reads what it makes.
+            reads = [("x", 0, False)]
         outputs = tuple(random.random() < 0.85 for _ in range(random.choice((1, 1, 2))))
         same = random.choice(streams)
         each = random.random() < 0.2
@@ -112,9 +116,9 @@ def draw(random: Random) -> Drawing:
         parts.append(
             Drawn(name, tuple(reads), (True, *outputs[1:]), on, whole, touches, used)
         )
-        made += [(name, k) for k in range(len(outputs))]
+        made += [(name, k) for k in range(len(outputs)) if not apart]
     head = tuple(random.sample(made, random.randint(1, min(2, len(made)))))
-    if random.random() < 0.25:
+    if random.random() < 0.4:
         head = ()
     results = (random.choice(made),) if not head or random.random() < 0.2 else ()
     return Drawing(
@@ -125,7 +129,7 @@ def draw(random: Random) -> Drawing:
         head,
         random.random() < 0.6,
         results,
-        random.random() < 0.35,
+        random.random() < 0.25,
     )
 
 

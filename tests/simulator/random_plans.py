@@ -139,6 +139,8 @@ class Writer:
         return found
 
     def _before_in_model(self, earlier: Unit, later: Unit) -> bool:
+        if self._conflict(earlier, later):
+            return True
         if not self._meet(earlier, later):
             return False
         if self.shared_names and (later.part, True) in {
@@ -146,22 +148,23 @@ class Writer:
         }:
             # It reads what the other one is about to replace.
             return True
-        made = earlier[:2] in set(self._made_by(later))
-        return made or self._conflict(earlier, later)
+        made = {
+            (part, later.layer - carried)
+            for part, _, carried in self.parts[later.part].reads
+        }
+        return earlier[:2] in made
 
     @staticmethod
     def _meet(one: Unit, other: Unit) -> bool:
         return None in (one.piece, other.piece) or one.piece == other.piece
 
-    def _made_by(self, unit: Unit) -> Iterator[tuple[str, int]]:
-        for part, _, carried in self.parts[unit.part].reads:
-            yield part, unit.layer - carried
-
     def _conflict(self, one: Unit, other: Unit) -> bool:
+        """Whether both touch one memory and one writes it; pieces of a part may."""
         for name, writes in self.parts[one.part].touches:
             for again, wrote in self.parts[other.part].touches:
                 same = memory(name, one.layer) == memory(again, other.layer)
-                if same and (writes or wrote):
+                meet = self._meet(one, other) if name == "keys" else True
+                if same and (writes or wrote) and meet and one[:2] != other[:2]:
                     return True
         return False
 
@@ -197,6 +200,9 @@ class Writer:
         for name, writes in part.touches:
             operands.append(self._memory(name, unit))
             needs += self._earlier(name, unit, writes)
+        if part.group:
+            needs += [user for user, _ in self.touched[part.group, 0]]
+            self.touched[part.group, 0].append((unit, True))
         self._wait(stream, needs, unit)
         results = tuple(
             self.name(unit.part, unit.layer, k, unit.piece)

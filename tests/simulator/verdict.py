@@ -56,6 +56,9 @@ def _run(
     if simulated.recording.error:
         return found, None, simulated
     found += [Fault("missing", text) for text in missing(simulated, model)]
+    if len(streams) == 1:
+        # There is one order.
+        return found, Explored(), simulated
     orders = Orders(simulated.recording)
     explored = orders.all(limit)
     found += orders.starving() if explored is None else explored.faults
