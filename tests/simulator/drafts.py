@@ -52,7 +52,6 @@ class Draft:
             windows.append(Window((Run(later.stream, (step,)),), "", place(6)))
         return windows
 
-
     def _step(self, call: Call) -> Step:
         piece = call.piece if self.drawing.pieces > 1 else 0
         return Step(call.part, piece, False, call.span)

@@ -28,6 +28,7 @@ from dynaflow_dsl.plan.model import (
 )
 from tests.simulator.drafts import Draft, pairs
 from tests.simulator.lifetimes import Line, walk
+from tests.simulator.random_models import with_group, with_hidden
 
 Plant: TypeAlias = Callable[[Draft, Random], Draft | None]
 S = TypeVar("S", bound=Statement)
@@ -87,9 +88,11 @@ def drop_wait_for_group(draft: Draft, random: Random) -> Draft | None:
 
 
 def _without_wait_of(parts: set[str], draft: Draft, random: Random) -> Draft | None:
+    """Without a wait of one of the parts, which reads nothing of the other stream."""
     found = []
-    makers = {record.event: names for record, names in _recorded(draft)}
     calls = _places(draft, Call)
+    made = {name: call.stream for _, call in calls for name in call.results}
+    recorded = {record.event: record.stream for _, record in _places(draft, Record)}
     for n, wait in _places(draft, Wait):
         waiting = next((call for m, call in calls if m > n), None)
         if (
@@ -97,23 +100,11 @@ def _without_wait_of(parts: set[str], draft: Draft, random: Random) -> Draft | N
             and waiting.stream == wait.stream
             and waiting.part in parts
             and wait.event != "start"
-            and not _read(waiting) & makers.get(wait.event, set())
+            and recorded.get(wait.event)
+            not in {made.get(name) for name in _read(waiting)}
         ):
             found.append(n)
     return _without(draft, random.choice(found)) if found else None
-
-
-def _recorded(draft: Draft) -> list[tuple[Record, set[str]]]:
-    """Events with the names that the call before them has made."""
-    found = []
-    names: set[str] = set()
-    for _, statement in draft.lines:
-        match statement:
-            case Call(results=results):
-                names = set(results)
-            case Record():
-                found.append((statement, names))
-    return found
 
 
 def free_early(draft: Draft, random: Random) -> Draft | None:
@@ -164,7 +155,9 @@ def leave_work(draft: Draft, random: Random) -> Draft | None:
     """A step that reads its own stream's memory and that nobody reads moves behind the
     join."""
     joins, writing = _places(draft, Join), _writing(draft)
-    made = {name: call.stream for _, call in _places(draft, Call) for name in call.results}
+    made = {
+        name: call.stream for _, call in _places(draft, Call) for name in call.results
+    }
     read = {name for _, statement in draft.lines for name in _read(statement)}
     calls = [
         (n, call)
@@ -206,7 +199,10 @@ def return_from_side(draft: Draft, random: Random) -> Draft | None:
     )
     if operands == returned.operands:
         return None
-    return _changed(draft, n, replace(returned, operands=operands))
+    names = _read(replace(returned, operands=operands))
+    frees = [m for m, free in _places(draft, Free) if names & set(free.variables)]
+    draft = _changed(draft, n, replace(returned, operands=operands))
+    return _without(draft, *frees)
 
 
 def swap_pieces(draft: Draft, random: Random) -> Draft | None:
@@ -224,13 +220,14 @@ def swap_pieces(draft: Draft, random: Random) -> Draft | None:
 def read_another(draft: Draft, random: Random) -> Draft | None:
     """An operand of a step is another piece, another layer's, or another variable."""
     found = []
-    names = [name for _, call in _places(draft, Call) for name in call.results]
+    names: list[str] = []
     for n, call in _places(draft, Call):
         for k, operand in enumerate(call.operands):
             other = _another(operand, draft, names, random)
             if other is not None and other != operand:
                 operands = (*call.operands[:k], other, *call.operands[k + 1 :])
                 found.append((n, replace(call, operands=operands)))
+        names += call.results
     return _changed(draft, *random.choice(found)) if found else None
 
 
@@ -300,6 +297,23 @@ def say_falsely(draft: Draft, random: Random) -> Draft | None:
     return replace(draft, said=(random.choice(found),)) if found else None
 
 
+def share(draft: Draft, random: Random) -> Draft | None:
+    """Two steps that nothing orders write memory that is no tensor of theirs, or have
+    their ranks meet on one process group."""
+    unordered, _ = pairs(draft)
+    if not unordered:
+        return None
+    names = {call.part for call in random.choice(unordered)}
+    by_group = random.random() < 0.6
+    parts = tuple(
+        (with_group if by_group else with_hidden)(part) if part.name in names else part
+        for part in draft.binding.sections[0].parts
+    )
+    (section,) = draft.binding.sections
+    sections = (replace(section, parts=parts),)
+    return replace(draft, binding=replace(draft.binding, sections=sections))
+
+
 def swap_steps(draft: Draft, random: Random) -> Draft | None:
     """Two steps of one stream that touch the same memory change places."""
     calls = _places(draft, Call)
@@ -336,21 +350,22 @@ def _bound(statement: Statement) -> tuple[str, ...]:
 # How often each is tried first: what rarely applies, or rarely stands alone, more often.
 PLANTS: dict[Plant, int] = {
     drop_wait: 2,
-    drop_fork: 5,
-    drop_wait_for_memory: 60,
-    drop_wait_for_group: 60,
+    drop_fork: 4,
+    drop_wait_for_memory: 100,
+    drop_wait_for_group: 100,
     free_early: 3,
     drop_hold: 2,
     drop_join: 2,
-    leave_work: 70,
-    return_from_side: 90,
+    leave_work: 170,
+    return_from_side: 45,
     swap_pieces: 1,
     read_another: 1,
-    drop_step: 12,
+    drop_step: 24,
     drop_name: 1,
-    claim_falsely: 6,
-    say_falsely: 6,
+    claim_falsely: 18,
+    say_falsely: 14,
     swap_steps: 40,
+    share: 30,
 }
 
 

@@ -328,7 +328,9 @@ class Simulation:
             read[: len(found)] != model.reads[instant][: len(found)]
         ):
             self.faults.append(("value", f"{call.label} reads something else"))
-        elif not self._in_order(touched, model.reads[instant][len(found) :], call, layer):
+        elif not self._in_order(
+            touched, model.reads[instant][len(found) :], call, layer
+        ):
             self.faults.append(("order", f"{call.label} comes at another time"))
         results = []
         for k, value in enumerate(instance.outputs[: len(call.results)]):
@@ -337,7 +339,9 @@ class Simulation:
             for row, cell in zip(made.rows, made.cells, strict=True):
                 self.terms[cell] = made_by(instant, k, row)
         used = model.resources(call.part, instance)
-        reads = (START, *(c for o in operands for c in o.cells), *touched, *used)
+        # Who writes in place comes before later writers, whatever it reads there.
+        seen = [c for o in operands for c in o.cells] + touched
+        reads = (START, *(c for c in seen if c not in written))
         writes = (*(c for made in results for c in made.cells), *written, *used)
         number = self._launch(call.stream, call.label, reads, writes)
         self.calls.setdefault(instant, []).append(number)
@@ -358,7 +362,9 @@ class Simulation:
                 [step for step in history if step[:2] != (call.part, layer)]
                 for history in (self._history(cell), steps)
             )
-            groups = [[key for key, _ in groupby(h, itemgetter(0, 1))] for h in (here, there)]
+            groups = [
+                [key for key, _ in groupby(h, itemgetter(0, 1))] for h in (here, there)
+            ]
             if groups[0] != groups[1] or set(here) != set(there):
                 return False
         return True

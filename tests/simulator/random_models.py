@@ -86,7 +86,7 @@ def draw(random: Random) -> Drawing:
         parts.append(Drawn("fetch", (), (), (stream,) * pieces, True, touches))
     made: list[tuple[str, int]] = []
     state, keys = random.random() < 0.2, random.random() < 0.35
-    group = random.random() < 0.25
+    group = random.random() < 0.45
     later = [(name, 0) for name in names]
     for n, name in enumerate(names):
         choices = [(part, k, False) for part, k in made]
@@ -102,17 +102,17 @@ def draw(random: Random) -> Drawing:
             touches += (("state", random.random() < 0.6),)
         if keys and random.random() < 0.7:
             touches += (("keys", random.random() < 0.6),)
-        apart = n > 0 and n == len(names) - 1 and random.random() < 0.4
+        apart = n > 0 and n == len(names) - 1 and random.random() < 0.5
         if apart:
             # Nobody reads what it makes.
             reads = [("x", 0, False)]
         outputs = tuple(random.random() < 0.85 for _ in range(random.choice((1, 1, 2))))
-        same = random.choice(streams)
+        same = random.choice(streams[1:] if apart else streams)
         each = random.random() < 0.2
         on = tuple(random.choice(streams) if each else same for _ in range(pieces))
         whole = pieces == 1 or random.random() < 0.1
         on = (on[0],) * pieces if whole else on
-        used = "tp" if group and random.random() < 0.6 else ""
+        used = "tp" if group and (apart or random.random() < 0.8) else ""
         parts.append(
             Drawn(name, tuple(reads), (True, *outputs[1:]), on, whole, touches, used)
         )
@@ -184,7 +184,9 @@ def bound(drawing: Drawing, windows: tuple[Window, ...]) -> Binding:
         {
             Output(part.name, k): n
             for n, (part, k) in enumerate(
-                (part, k) for part in parts for k in range(len(part.instances[0].outputs))
+                (part, k)
+                for part in parts
+                for k in range(len(part.instances[0].outputs))
             )
         },
         frozenset(p.name for p in drawing.parts if p.whole and drawing.pieces > 1),
@@ -206,17 +208,24 @@ def _part(n: int, part: Drawn, drawing: Drawing, axes: dict[str, int]) -> BoundP
         touched = tuple((memory(name, i), writes) for name, writes in part.touches)
         inputs += [name for name, _ in touched]
         instances.append(Instance(0, (), tuple(inputs), (), outputs, touched))
-    operations: tuple[Operation, ...] = ()
-    if part.group:
-        arguments = (Reference("x"), "sum", part.group)
-        operations = (_collective(arguments),)
-    body = Body(operations, instances[0].inputs, (), instances[0].outputs)
-    return BoundPart(part.name, (body,), tuple(instances), (), frozenset())
+    body = Body((), instances[0].inputs, (), instances[0].outputs)
+    bound_part = BoundPart(part.name, (body,), tuple(instances), (), frozenset())
+    return with_group(bound_part, part.group) if part.group else bound_part
 
 
-def _collective(arguments: tuple[Reference | str, ...]) -> Operation:
+def with_group(part: BoundPart, group: str = "tp") -> BoundPart:
+    """The part with an all-reduce."""
     operator = "_c10d_functional.all_reduce.default"
-    return Operation("reduced", operator, arguments, (), (), False, (), False, (), "", None)
+    arguments = (Reference("x"), "sum", group)
+    reduce = Operation("r", operator, arguments, (), (), False, (), False, (), "", None)
+    return replace(part, bodies=(replace(part.bodies[0], operations=(reduce,)),))
+
+
+def with_hidden(part: BoundPart) -> BoundPart:
+    """The part with a write to memory that is none of its arguments."""
+    hidden = (("hidden", True),)
+    instances = (replace(i, touched=i.touched + hidden) for i in part.instances)
+    return replace(part, instances=tuple(instances))
 
 
 def memory(name: str, layer: int) -> str:
@@ -246,4 +255,3 @@ def with_windows(binding: Binding, windows: tuple[Window, ...]) -> Binding:
     schedule = replace(binding.schedule, sections=(section,))
     sections = (replace(bound_section, section=section),)
     return replace(binding, schedule=schedule, sections=sections)
-

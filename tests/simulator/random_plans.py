@@ -9,7 +9,7 @@ Who knows what is a set of steps for each stream.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import NamedTuple
@@ -36,7 +36,15 @@ from dynaflow_dsl.plan.model import (
 )
 from tests.simulator.drafts import Draft, with_claims
 from tests.simulator.lifetimes import Line, awaited, with_frees
-from tests.simulator.random_models import RING, Drawing, Drawn, bound, draw, memory, place
+from tests.simulator.random_models import (
+    RING,
+    Drawing,
+    Drawn,
+    bound,
+    draw,
+    memory,
+    place,
+)
 
 
 class Unit(NamedTuple):
