@@ -205,6 +205,20 @@ class Machine:
                 )
         if history.owner not in (expected, owner):
             self._wrong_order(name, access, history, expected)
+        if writes and history.owner == owner:
+            # Other pieces have written before; who reads should have found this one's.
+            for reader in history.reads.values():
+                said = f"{reader.label} reads {name} before {access.label} writes it"
+                self.faults.append(
+                    Fault(
+                        "order",
+                        said,
+                        reader.span,
+                        access.span,
+                        here=reader,
+                        there=access,
+                    )
+                )
         if writes:
             history.owner, history.write = owner, access
             history.reads.clear()

@@ -50,9 +50,10 @@ def prove(plan: Plan, equal: Collection[str] = ()) -> Result[ProvedPlan]:
 
 def _incomplete(execution: Execution, pieces: int) -> Iterator[Diagnostic]:
     binding = execution.binding
-    for part in binding.inner:
-        joined = pieces == 1 or part.name in binding.joined
-        numbered: range | tuple[None] = (None,) if joined else range(pieces)
+    outside = {part.name for part in (binding.before, binding.after) if part}
+    for part in binding.everything:
+        whole = pieces == 1 or part.name in binding.joined | outside
+        numbered: range | tuple[None] = (None,) if whole else range(pieces)
         for i in range(len(part.instances)):
             for piece in numbered:
                 count = execution.calls[Step(part.name, i, piece)]

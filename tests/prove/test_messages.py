@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from dynaflow_dsl.diagnostics import Diagnostic, Severity
 from dynaflow_dsl.plan.model import (
+    Call,
     Join,
     Loop,
     Plan,
@@ -142,3 +143,40 @@ def test_memory_that_lives_to_the_join_in_every_layer() -> None:
     assert found.primary.span.text.startswith("order")
     assert found.primary.text == "no stream waits for its last reader"
     assert found.helps
+
+
+def test_a_step_that_runs_twice() -> None:
+    spot, statements = last_of(HALVES.plan)
+    (head,) = (s for s in statements if isinstance(s, Call))
+    at = statements.index(head)
+    twice = (*statements[:at], head, *statements[at:])
+    (found,) = prove(with_block(HALVES.plan, spot, twice)).diagnostics
+    assert (found.code, found.message) == (
+        "DFS900",
+        "after runs 2 times in layer 0, piece None",
+    )
+
+
+def test_memory_read_between_the_pieces_that_write_it() -> None:
+    carried = Read("mlp", carried=True)
+    model = Layered(
+        (
+            Shape("attn", (carried,), cache="W"),
+            Shape("mlp", (carried, Read("attn")), cache="R"),
+        ),
+        layers=1,
+        results=(),
+        head=(("mlp", 0),),
+    )
+    plan = scheduled(model, {}, 2, order("attn[0]", "attn[1]", "mlp[0]", "mlp[1]")).plan
+    assert prove(plan).ok
+    (parts,) = (s for s in plan.step.segments if len(s.blocks) == 4)
+    first, second, third, fourth = parts.blocks
+    number = plan.step.segments.index(parts)
+    mixed = replace(parts, blocks=(first, third, second, fourth))
+    segments = list(plan.step.segments)
+    segments[number] = mixed
+    (found,) = prove(replace(plan, step=Program(tuple(segments)))).diagnostics
+    assert found.code == "DFS701"
+    assert found.message == "mlp[0] reads state before attn[1] writes it"
+    assert spans(found) == ["mlp[0]", "attn[1]"]

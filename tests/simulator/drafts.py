@@ -81,7 +81,8 @@ def pairs(draft: Draft) -> tuple[list[tuple[Call, Call]], list[tuple[Call, Call]
         for _, right in steps[k + 1 :]:
             both = [(left[i], right[i]) for i in left if i in right]
             first, second = (draft.lines[n][1] for n in both[0])
-            assert isinstance(first, Call) and isinstance(second, Call)
+            assert isinstance(first, Call)
+            assert isinstance(second, Call)
             if first.stream == second.stream:
                 continue
             follows = [a in found.starts[b] for a, b in both]

@@ -82,8 +82,9 @@ def draw(random: Random) -> Drawing:
     parts: list[Drawn] = []
     if ring:
         stream = random.choice(streams[1:])
-        touches = (("ring", True),)
-        parts.append(Drawn("fetch", (), (), (stream,) * pieces, True, touches))
+        parts.append(
+            Drawn("fetch", (), (), (stream,) * pieces, True, (("ring", True),))
+        )
     made: list[tuple[str, int]] = []
     state, keys = random.random() < 0.2, random.random() < 0.35
     group = random.random() < 0.45
@@ -95,14 +96,14 @@ def draw(random: Random) -> Drawing:
         reads = random.sample(choices, min(len(choices), random.randint(1, 2)))
         if n and random.random() < 0.6:
             reads = [(*made[-1], False), *(r for r in reads[:1] if r[:2] != made[-1])]
-        touches = ()
+        touches: tuple[tuple[str, bool], ...] = ()
         if ring and (n == len(names) - 1 or random.random() < 0.5):
             touches += (("ring", False),)
         if state and random.random() < 0.7:
             touches += (("state", random.random() < 0.6),)
         if keys and random.random() < 0.7:
             touches += (("keys", random.random() < 0.6),)
-        apart = n > 0 and n == len(names) - 1 and random.random() < 0.5
+        apart = n > 0 and n == len(names) - 1 and random.random() < 0.6
         if apart:
             # Nobody reads what it makes.
             reads = [("x", 0, False)]

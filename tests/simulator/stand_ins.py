@@ -109,7 +109,7 @@ def compute(
         Storage(recorder, (None,) if k in shared else rows, owned=True)
         for k in range(results)
     ]
-    writes = []
+    writes: list[tuple[Cell, tuple[Any, ...], tuple[Cell, ...]]] = []
     for k, storage in enumerate(made):
         for cell in storage.cells:
             first = rows[0] if cell[1] is None else cell[1]
@@ -118,8 +118,9 @@ def compute(
             writes.append((cell, token, of_row(first)))
     for position in written:
         for row in operands[position].rows:
-            token = (part, layer, "in place", position)
-            writes.append((operands[position].cell(row), token, of_row(row)))
+            written_in_place = (part, layer, "in place", position)
+            cell = operands[position].cell(row)
+            writes.append((cell, written_in_place, of_row(row)))
     reads = tuple(cell for row in rows for cell in of_row(row))
     recorder.launch(Kernel(name, reads, tuple(writes)))
     return [Tensor(storage, tuple(row for _, row in storage.cells)) for storage in made]

@@ -8,8 +8,9 @@ from itertools import combinations
 
 from dynaflow_dsl.plan.model import Plan, Program
 from dynaflow_dsl.resolve.model import Step, Window
+from tests.simulator.model import Instant, Model
 from tests.simulator.orders import Explored, Fault, Orders
-from tests.simulator.program import Instant, Model, Simulated, Simulation, missing
+from tests.simulator.program import Simulated, Simulation, missing
 
 
 @dataclass(frozen=True, slots=True)
