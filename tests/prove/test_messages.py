@@ -19,7 +19,7 @@ from dynaflow_dsl.prove import prove
 from tests.plan.layered import Layered, Read, Shape
 from tests.prove.program_mutations import Spot, moves, removals, with_block
 from tests.prove.schedules import SCHEDULED_HALVES as HALVES
-from tests.prove.schedules import order, scheduled
+from tests.prove.schedules import TWO, order, scheduled
 
 
 def refusals(kind: str, what: str) -> list[tuple[Diagnostic, ...]]:
@@ -157,26 +157,30 @@ def test_a_step_that_runs_twice() -> None:
     )
 
 
+def touching(plan: Plan, name: str, writes: dict[str, bool]) -> Plan:
+    """The plan, with parts that touch memory which is none of their arguments."""
+    (section,) = plan.binding.sections
+    parts = []
+    for part in section.parts:
+        added = ((name, writes[part.name]),)
+        instances = (replace(i, touched=i.touched + added) for i in part.instances)
+        parts.append(replace(part, instances=tuple(instances)))
+    sections = (replace(section, parts=tuple(parts)),)
+    return replace(plan, binding=replace(plan.binding, sections=sections))
+
+
 def test_memory_read_between_the_pieces_that_write_it() -> None:
-    carried = Read("mlp", carried=True)
-    model = Layered(
-        (
-            Shape("attn", (carried,), cache="W"),
-            Shape("mlp", (carried, Read("attn")), cache="R"),
-        ),
-        layers=1,
-        results=(),
-        head=(("mlp", 0),),
-    )
-    plan = scheduled(model, {}, 2, order("attn[0]", "attn[1]", "mlp[0]", "mlp[1]")).plan
+    model = Layered(TWO.shapes, layers=1, results=(), head=(("mlp", 0),))
+    timeline = order("attn[0]", "attn[1]", "mlp[0]", "mlp[1]")
+    plan = scheduled(model, {}, 2, timeline).plan
+    plan = touching(plan, "cache", {"attn": True, "mlp": False})
     assert prove(plan).ok
     (parts,) = (s for s in plan.step.segments if len(s.blocks) == 4)
-    first, second, third, fourth = parts.blocks
     number = plan.step.segments.index(parts)
-    mixed = replace(parts, blocks=(first, third, second, fourth))
+    first, second, third, fourth = parts.blocks
     segments = list(plan.step.segments)
-    segments[number] = mixed
-    (found,) = prove(replace(plan, step=Program(tuple(segments)))).diagnostics
+    segments[number] = replace(parts, blocks=(first, third, second, fourth))
+    found = prove(replace(plan, step=Program(tuple(segments)))).diagnostics[0]
     assert found.code == "DFS701"
-    assert found.message == "mlp[0] reads state before attn[1] writes it"
+    assert found.message == "mlp[0] reads cache before attn[1] writes it"
     assert spans(found) == ["mlp[0]", "attn[1]"]
