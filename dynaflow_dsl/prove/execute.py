@@ -196,6 +196,9 @@ class Execution:
             case InputOperand(name, layer, item, piece):
                 index = layer.at(i) if layer is not None else item
                 value = name if index is None else f"{name}.{index}"
+                if piece is not None and self.binding.axes.get(value) != 0:
+                    # No rows of this piece alone.
+                    piece = -1
                 return Content(value, piece, OUTSIDE), name
             case PieceOf(name, piece):
                 content = self.machine.variables.get(name)

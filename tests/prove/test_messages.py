@@ -184,3 +184,16 @@ def test_memory_read_between_the_pieces_that_write_it() -> None:
     assert found.code == "DFS701"
     assert found.message == "mlp[0] reads cache before attn[1] writes it"
     assert spans(found) == ["mlp[0]", "attn[1]"]
+
+
+def test_a_piece_of_an_argument_that_is_cut_along_another_axis() -> None:
+    binding = HALVES.plan.binding
+    axes = {**binding.axes, "keys.0": 1}
+    (found,) = prove(
+        replace(HALVES.plan, binding=replace(binding, axes=axes))
+    ).diagnostics[:1]
+    assert (found.code, found.message) == (
+        "DFS900",
+        "attn[0] in layer 0 reads keys.0 (piece -1) where the model reads keys.0 "
+        "(piece 0)",
+    )
