@@ -18,6 +18,7 @@ from dynaflow_dsl.bind.model import (
     Role,
 )
 from dynaflow_dsl.bind.via import ReadsKernels, bind_kernels
+from dynaflow_dsl.bind.weights import kept_resident
 
 __all__ = [
     "Binding",
@@ -37,4 +38,5 @@ __all__ = [
     "bind",
     "bind_kernels",
     "inactive",
+    "kept_resident",
 ]

@@ -34,6 +34,12 @@ from dynaflow_dsl.bind.selectors import Modules, Scope, index_modules
 from dynaflow_dsl.bind.shared import release_shared
 from dynaflow_dsl.bind.unmatched import partly_matched
 from dynaflow_dsl.bind.variables import number_variables
+from dynaflow_dsl.bind.weights import (
+    bind_fetches,
+    unshared,
+    with_fetches,
+    without_fetches,
+)
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Result
 from dynaflow_dsl.graph.model import Graph
 from dynaflow_dsl.resolve.model import Schedule, Section
@@ -44,12 +50,15 @@ def bind(schedule: Schedule, graph: Graph) -> Result[Binding]:
 
     Finds: selectors that match nothing, shared and unclaimed operations, sections in
     the wrong order, parts that are not convex, layers that are connected differently,
-    rows that a split would mix.
+    rows that a split would mix, weights that cannot be fetched.
     """
-    sections = schedule.sections
+    sections = tuple(map(without_fetches, schedule.sections))
     dependence = analyse(graph)
     modules = index_modules(graph.modules, dependence)
     ownership, paths, found = assign(sections, modules, dependence)
+    if found:
+        return Result(None, tuple(found))
+    fetches, brought, found = bind_fetches(schedule.sections, paths, modules, graph)
     if not found:
         release_shared(sections, graph, ownership, dependence)
         found = place_the_rest(sections, paths, modules, ownership, dependence)
@@ -96,21 +105,32 @@ def bind(schedule: Schedule, graph: Graph) -> Result[Binding]:
         variables = number_variables(bound, gaps, after, graph.outputs, origins, joined)
     except Mismatch as mismatch:
         return Result(None, (_differ(mismatch, sections, paths),))
-    return Result(
-        Binding(
-            schedule=schedule,
-            graph=graph,
-            sections=bound,
-            before=before,
-            gaps=gaps,
-            after=after,
-            axes=axes,
-            variables=variables,
-            joined=joined,
-            results=graph.outputs,
-            output_rows=output_rows(schedule, graph),
-        )
+    binding = Binding(
+        schedule=schedule,
+        graph=graph,
+        sections=with_fetches(bound, schedule.sections, fetches, brought),
+        before=before,
+        gaps=gaps,
+        after=after,
+        axes=axes,
+        variables=variables,
+        joined=joined,
+        results=graph.outputs,
+        output_rows=output_rows(schedule, graph),
     )
+    if faults := unshared(binding, brought, _written_inputs(graph)):
+        return Result(None, tuple(faults))
+    return Result(binding)
+
+
+def _written_inputs(graph: Graph) -> frozenset[str]:
+    """The graph's inputs whose memory some operation writes."""
+    values = [item.value for item in graph.inputs]
+    for operation in graph.operations:
+        values += [value for value in operation.results if value is not None]
+    storages = {value.name: value.storage for value in values}
+    written = {storages[n] for operation in graph.operations for n in operation.writes}
+    return frozenset(i.name for i in graph.inputs if i.value.storage in written)
 
 
 def joined_parts(schedule: Schedule) -> frozenset[str]:

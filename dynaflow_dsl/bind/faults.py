@@ -15,6 +15,7 @@ from dynaflow_dsl.resolve.model import (
     Part,
     PathSelector,
     Section,
+    Selector,
     Split,
 )
 from dynaflow_dsl.source import Span
@@ -311,3 +312,78 @@ def _relative(module: str, paths: tuple[str, ...]) -> str:
         if not path:
             return f".{module}"
     return f"root.{module}"
+
+
+def no_weights(selector: Selector) -> Diagnostic:
+    """A selector of weights whose modules have no parameters."""
+    return Diagnostic(
+        "DFS201",
+        f"{selector.span.phrase} names no weights of the traced model",
+        Label(selector.span, "no operation reads a parameter of these modules"),
+        helps=("name modules with parameters, for example 'weights in .'",),
+    )
+
+
+def no_weights_in_iteration(part: Part, path: str) -> Diagnostic:
+    """One iteration of several in which there is nothing to bring."""
+    return Diagnostic(
+        "DFS201",
+        f"{part.selector.span.phrase} names no weights in {path}",
+        Label(part.selector.span, "has something to bring in other iterations"),
+        helps=("choose the others with 'having', or name more modules",),
+    )
+
+
+def brought_twice(part: Part, name: str, other: str) -> Diagnostic:
+    """Two parts, or one in two iterations, that bring the same parameter."""
+    again = f"{other} brings it as well"
+    if other == part.name:
+        again = "it is the same in several iterations"
+    return Diagnostic(
+        "DFS208",
+        f"part {part.name} brings {name} again",
+        Label(part.selector.span, again),
+        helps=("leave its module out: 'weights in (. - .NAME)'",),
+    )
+
+
+def brought_written(part: Part, name: str) -> Diagnostic:
+    """A parameter that a step changes, which the next fetch would undo."""
+    return Diagnostic(
+        "DFS208",
+        f"part {part.name} cannot bring {name}: the model writes it",
+        Label(part.selector.span, "the next time it is brought, the change is lost"),
+        helps=("leave its module out: 'weights in (. - .NAME)'",),
+    )
+
+
+def brought_elsewhere(
+    part: Part, name: str, scope: str, reader: str, *, whole: bool = False
+) -> Diagnostic:
+    """A parameter that is read where nothing waits for it to be brought.
+
+    `scope` is the module of the iteration that it is brought for. With `whole` the
+    reader is another executor of the module.
+    """
+    below = name.rpartition(".")[0].removeprefix(scope)
+    leave_out = f"keep it on the device: 'weights in (. - {below or '.NAME'})'"
+    helps: tuple[str, ...] = (leave_out,)
+    if not below:
+        helps = ("name the modules below whose weights no other iteration reads",)
+    if whole:
+        helps = (
+            "give every schedule that reads these weights such a part",
+            "leave these weights on the device in all of them",
+        )
+    where = "reads it where it lies" if whole else "reads it too"
+    return Diagnostic(
+        "DFS208",
+        f"part {part.name} cannot bring {name}: {reader} {where}",
+        Label(
+            part.selector.span,
+            "weights that are fetched are not on the device"
+            if whole
+            else f"brought for {scope} alone",
+        ),
+        helps=helps,
+    )

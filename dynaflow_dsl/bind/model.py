@@ -79,6 +79,7 @@ class Instance:
     the instance's program in `BoundPart.bodies`. `operations` hold the copied views.
     `touched` are the graph's inputs whose memory it reads or, if True, writes, and
     memory that operations touch though it is no argument.
+    `brought_by` are the parts that bring some of its parameters from host memory.
     """
 
     body: int
@@ -87,6 +88,7 @@ class Instance:
     parameters: tuple[str, ...]
     outputs: tuple[str, ...]
     touched: tuple[tuple[str, bool], ...]
+    brought_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,8 @@ class BoundPart:
     """A part with its programs and instances; `roles[k]` says where input k comes from.
 
     `attached` names the operations that no selector named and the rule for own
-    operations gave to this part.
+    operations gave to this part. One that `fetches` has no operations: each instance
+    brings its parameters from host memory.
     """
 
     name: str
@@ -117,6 +120,7 @@ class BoundPart:
     instances: tuple[Instance, ...]
     roles: tuple[Role, ...]
     attached: frozenset[str]
+    fetches: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from dynaflow_dsl.resolve.model import (
     RestSelector,
     Selector,
     UnionSelector,
+    WeightsSelector,
 )
 from dynaflow_dsl.resolve.selectors import operands, references
 
@@ -190,6 +191,9 @@ def evaluate(selector: Selector, scope: Scope) -> frozenset[int]:
             return NOTHING if choice is None else evaluate(choice, scope)
         case RestSelector():
             return scope.rest
+        case WeightsSelector():
+            # Of these parts no selector speaks: they have no operations.
+            return NOTHING
 
 
 def _part(name: str, scope: Scope) -> frozenset[int]:
@@ -228,7 +232,7 @@ def _own(operand: Selector, scope: Scope) -> frozenset[int]:
         case FirstMatchSelector():
             choice = chosen(operand, scope)
             return NOTHING if choice is None else _own(choice, scope)
-        case RestSelector():
+        case RestSelector() | WeightsSelector():
             return NOTHING
 
 

@@ -59,7 +59,7 @@ def _without(selector: Selector, scopes: Sequence[Scope]) -> Iterator[Diagnostic
         return
     match selector:
         case PathSelector():
-            yield _empty_path(selector, scopes)
+            yield empty_path(selector, scopes)
         case OwnSelector(operand, span):
             text = _text(operand)
             yield Diagnostic(
@@ -72,7 +72,8 @@ def _without(selector: Selector, scopes: Sequence[Scope]) -> Iterator[Diagnostic
             yield _empty_operations(selector, scopes)
 
 
-def _empty_path(path: PathSelector, scopes: Sequence[Scope]) -> Diagnostic:
+def empty_path(path: PathSelector, scopes: Sequence[Scope]) -> Diagnostic:
+    """A path that names no operation in any iteration."""
     text = _text(path)
     if any(modules_of(path, scope) for scope in scopes):
         return nothing_runs(text, path)

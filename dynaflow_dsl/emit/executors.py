@@ -20,7 +20,12 @@ from dynaflow_dsl.emit.kernels import KernelNames, write_kernel_call
 from dynaflow_dsl.emit.layout import docstring, lay_out, string
 from dynaflow_dsl.emit.line_map import MARK
 from dynaflow_dsl.emit.steps import Line, StepWriter
-from dynaflow_dsl.emit.weights import StandIn, layer_numbers, part_entry
+from dynaflow_dsl.emit.weights import (
+    StandIn,
+    fetch_entry,
+    layer_numbers,
+    part_entry,
+)
 from dynaflow_dsl.plan.model import Plan, Program
 from dynaflow_dsl.plan.names import BUILTINS, identifier, spell
 from dynaflow_dsl.plan.tensor_names import (
@@ -35,11 +40,13 @@ from dynaflow_dsl.resolve.model import MAIN
 # whose name starts with an underscore or is a word of Python.
 EXECUTOR_NAMES = frozenset(
     {
-        "check",
+        "arrange",
+        "buffers",
         "capture",
         "device",
         "dimensions",
         "entry",
+        "fetches",
         "fills",
         "inputs",
         "parameters",
@@ -50,6 +57,7 @@ EXECUTOR_NAMES = frozenset(
         "report",
         "schedule",
         "sequential",
+        "sizes_of",
         "split",
         "step",
         "stream_names",
@@ -63,6 +71,7 @@ MODULE_NAMES = frozenset(
     {
         "Capture",
         "Executor",
+        "Fetch",
         "Part",
         "Split",
         "StreamOptions",
@@ -89,6 +98,7 @@ class ExecutorText:
     sequential_docstring: str
     sequential: tuple[str, ...]
     parts: tuple[str, ...]
+    fetches: tuple[str, ...]
 
 
 class ModuleWriter:
@@ -116,9 +126,16 @@ class ModuleWriter:
         split = schedule.split is not None
         prefix = f"{schedule.name}_{graph.entry}_" if self._several else ""
         rows: list[str] = []
+        fetches: list[str] = []
         for part in _in_order(binding):
             iterations = iterations_of(part, binding)
             table = tabulate(part, iterations)
+            if part.fetches:
+                key = f"{string(attributes[part.name])}: "
+                count = plan.buffers[part.name]
+                entry = fetch_entry(part, table, iterations, count)
+                fetches += lay_out(key, entry, ",", 12)
+                continue
             functions = self._functions(part, table, plan, prefix)
             entry = part_entry(part, functions, table, iterations)
             key = f"{string(attributes[part.name])}: "
@@ -149,6 +166,7 @@ class ModuleWriter:
             '        """The same parts in program order on one stream, unsplit."""',
             self._body(sequential, plan.sequential),
             tuple(rows),
+            tuple(fetches),
         )
 
     def new_name(self, wanted: str) -> str:

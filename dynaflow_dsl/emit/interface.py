@@ -25,6 +25,9 @@ def class_doc(plan: Plan) -> str:
         doc += f", streams {', '.join(plan.streams)}."
     elif len(plan.streams) > 1:
         doc += f"\n\nStreams {', '.join(plan.streams)}."
+    for part, count in plan.buffers.items():
+        turns = f"{count} buffers in turn" if count > 1 else "one buffer"
+        doc += f"\n\n{part} brings weights from host memory to {turns}."
     return doc
 
 

@@ -56,6 +56,8 @@ def emit(
     schedules = [proved.plan.binding.schedule for proved in plans]
     if any(schedule.captures for schedule in schedules):
         imports.insert(0, "Capture")
+    if any(text.fetches for text in executors):
+        imports.insert(imports.index("Part"), "Fetch")
     if any("stream_options" in line for text in executors for line in text.attributes):
         imports.insert(imports.index("TensorSpec"), "StreamOptions")
     digests = {

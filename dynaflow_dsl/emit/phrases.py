@@ -53,6 +53,10 @@ def why_waited(wait: Wait, following: Statement | None) -> str:
     """Why a wait is there, and what it makes safe to free."""
     if wait.after:
         why = f"{wait.label} after {wait.after}, as the schedule says"
+    elif wait.weights == "fills":
+        why = f"{wait.label} fills the buffer that {wait.other} has read"
+    elif wait.weights == "reads":
+        why = f"{wait.label} reads {', '.join((*wait.reads, 'its weights'))}"
     elif not wait.reads:
         why = f"{wait.label} must follow it"
     else:

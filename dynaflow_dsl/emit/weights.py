@@ -43,17 +43,28 @@ def part_entry(
     if len(functions) > 1:
         which = [str(instance.body) for instance in part.instances]
         items.append(Bracket("which=", "(", tuple(which)))
-    rows: list[Expression] = []
-    for name, paths in table.paths.items():
-        rows.append(_row(name, paths, numbers))
-    if rows:
-        items.append(Bracket("weights=", "{", tuple(rows)))
+    if table.paths:
+        items.append(_weights(table, numbers))
     if kernel is not None:
         items.append(f"kernel={string(kernel.kernel)}")
         items.append(f"instead_of={string(kernel.instead_of)}")
         if kernel.trusted:
             items.append("trusted=True")
     return call("Part", items)
+
+
+def fetch_entry(
+    part: BoundPart, table: WeightTable, iterations: Sequence[Iteration], buffers: int
+) -> Bracket:
+    """The line of a part that brings weights."""
+    numbers = layer_numbers(iterations)
+    layers = _layers(numbers, len(part.instances))
+    return call("Fetch", [layers, _weights(table, numbers), f"buffers={buffers}"])
+
+
+def _weights(table: WeightTable, numbers: tuple[int, ...] | None) -> Bracket:
+    rows = (_row(name, paths, numbers) for name, paths in table.paths.items())
+    return Bracket("weights=", "{", tuple(rows))
 
 
 def _layers(numbers: tuple[int, ...] | None, count: int) -> Expression:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from dynaflow_dsl.bind.model import AFTER, BEFORE, Binding
 from dynaflow_dsl.graph.memory import memory_order
@@ -73,7 +74,8 @@ def _recorded(draft: Draft) -> tuple[frozenset[Site], tuple[Signal, ...]]:
 
     for event in draft.run.events:
         site = event.site
-        wait(Moment(site, site.stream))
+        for stream in draft.run.streams:
+            wait(Moment(site, stream))
         latest[signal_of(event)] = site
         if site.part == BEFORE:
             for stream in draft.run.streams:
@@ -81,21 +83,31 @@ def _recorded(draft: Draft) -> tuple[frozenset[Site], tuple[Signal, ...]]:
     return frozenset(found), tuple(early)
 
 
-# For each site and each event that it awaits: what it reads, and what it comes after.
-Reasons: TypeAlias = Mapping[Site, Mapping[Signal, tuple[dict[str, None], str]]]
+@dataclass(slots=True)
+class _Reason:
+    """Why a site awaits an event, in the words of `Wait`."""
+
+    reads: dict[str, None] = field(default_factory=dict)
+    after: str = ""
+    weights: Literal["", "reads", "fills"] = ""
+
+
+# By the site and by the event that it awaits.
+Reasons: TypeAlias = Mapping[Site, Mapping[Signal, _Reason]]
 
 
 def _reasons(draft: Draft) -> Reasons:
     """Why the waits of each site are there, in all of its iterations."""
-    found: dict[Site, dict[Signal, tuple[dict[str, None], str]]] = defaultdict(dict)
+    found: dict[Site, dict[Signal, _Reason]] = defaultdict(dict)
     for n, event in enumerate(draft.run.events):
         mine = found[event.site]
         for need in draft.needs[n]:
             signal = Signal(need.step.part, need.step.piece)
-            reads, after = mine.get(signal, ({}, ""))
+            reason = mine.setdefault(signal, _Reason())
             if need.variable:
-                reads[need.variable] = None
-            mine[signal] = (reads, after or need.after)
+                reason.reads[need.variable] = None
+            reason.after = reason.after or need.after
+            reason.weights = reason.weights or need.weights
     return found
 
 
@@ -240,15 +252,38 @@ def _ends(draft: Draft, place: Place) -> list[Statement]:
 
 
 def _waits(site: Site, draft: Draft, reasons: Reasons) -> list[Wait]:
-    """The waits of a site, each with what makes it necessary."""
+    """The waits of a site, each with what makes it necessary.
+
+    Other streams wait here for what the site gives anew.
+    """
     found = []
-    for signal in draft.waits.get(Moment(site, site.stream), ()):
-        reads, after = reasons[site].get(signal, ({}, ""))
-        event = event_name(signal, draft.table)
-        # What is read says more than what the schedule adds to it.
-        said = "" if reads else after
-        found.append(Wait(site.stream, event, site.label, tuple(reads), said))
+    for stream in draft.run.streams:
+        for signal in draft.waits.get(Moment(site, stream), ()):
+            waiting = site if stream == site.stream else _later(site, stream, draft)
+            reason = reasons[waiting].get(signal, _Reason())
+            found.append(
+                Wait(
+                    stream,
+                    event_name(signal, draft.table),
+                    waiting.label,
+                    tuple(reason.reads),
+                    # What is read says more than what the schedule adds to it.
+                    "" if reason.reads else reason.after,
+                    reason.weights,
+                    signal_label(signal, draft.table) if reason.weights else "",
+                )
+            )
     return found
+
+
+def _later(site: Site, stream: str, draft: Draft) -> Site:
+    """The step of a site's window that another stream waits for there."""
+    sites = draft.timeline.stretches[site.segment - 1].sites
+    return next(
+        one
+        for one in sites[sites.index(site) + 1 :]
+        if one.window == site.window and one.stream == stream
+    )
 
 
 def _after(draft: Draft, reasons: Reasons) -> Block:

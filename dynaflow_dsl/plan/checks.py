@@ -9,7 +9,7 @@ from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.plan.clocks import Run, find_waits, numbered, simulate
 from dynaflow_dsl.plan.dependences import Need
 from dynaflow_dsl.plan.paths import chain, in_words
-from dynaflow_dsl.plan.timeline import NO_RUN, Event, Site
+from dynaflow_dsl.plan.timeline import NO_RUN, Event, Site, claimed_pairs
 
 SAME_MEMORY = "touches the same memory, and one of the two writes it"
 
@@ -60,11 +60,14 @@ def _issued_before(site: Site, made_at: Site, need: Need) -> Diagnostic:
         )
     elif not site.previous:
         help_ += f", or write prev.{site.label} to run it one iteration later"
+    touches, first = _why(need)
+    if variable:
+        touches, first = f"reads {variable}", "produced only here"
     return Diagnostic(
         "DFS301",
         f"{site.label} is issued before {made_at.label}, which it " + _reads(variable),
-        Label(site.span, f"reads {variable}" if variable else SAME_MEMORY),
-        (Label(made_at.span, "produced only here" if variable else "runs first"),),
+        Label(site.span, touches),
+        (Label(made_at.span, first),),
         notes=notes,
         helps=(help_,),
     )
@@ -106,14 +109,27 @@ def cannot_overlap(reader: Site, maker: Site, need: Need) -> Diagnostic:
     help_ = f"put {reader.label} into a later window"
     if not reader.previous:
         help_ += ", or 'prev.' before it"
-    made = f"produces what {reader.label} reads"
+    touches, first = _why(need)
+    if variable:
+        touches, first = f"reads {variable}", f"produces what {reader.label} reads"
     return Diagnostic(
         "DFS302",
         f"{reader.label} cannot overlap {maker.label}: it {_reads(variable)} it",
-        Label(reader.span, f"reads {variable}" if variable else SAME_MEMORY),
-        (Label(maker.span, made if variable else "runs first"),),
+        Label(reader.span, touches),
+        (Label(maker.span, first),),
         helps=(help_,),
     )
+
+
+def _why(need: Need) -> tuple[str, str]:
+    """What a step does that must follow another without reading what it made, and what
+    that one does."""
+    match need.weights:
+        case "reads":
+            return "reads its weights", "brings them only here"
+        case "fills":
+            return "fills the buffer that holds these weights", "reads them"
+    return SAME_MEMORY, "runs first"
 
 
 def _reads(variable: str) -> str:
@@ -196,6 +212,10 @@ def _idle(
         if not any(run.number[o.step] == target and o.variable for o in needs[n]):
             same = events[target].site.stream == site.stream
             why = f"both run on {site.stream}" if same else "they touch the same memory"
+            if not same and any(
+                run.number[o.step] == target and o.weights for o in needs[n]
+            ):
+                why = "they touch the same weights"
     else:
         why = f"it follows {events[through].site.label}, which follows {need.after}"
     return Diagnostic(
@@ -233,23 +253,6 @@ def overlap_claims(run: Run, needs: Sequence[Sequence[Need]]) -> Iterator[Diagno
             links = chain(run, needs, earlier, later)
             way = in_words(run, links) if links else ""
             yield _ordered_by_waits(right, left, way)
-
-
-def claimed_pairs(events: Sequence[Event]) -> Iterator[tuple[int, int]]:
-    """Pairs of events that a window claims to be concurrent, earlier issue first."""
-    window: list[int] = []
-    for n, event in enumerate(events):
-        first = events[window[0]].site if window else None
-        site = event.site
-        here = (site.segment, site.window)
-        # A loop of one window starts over with the site it began with.
-        if first is None or here != (first.segment, first.window) or site is first:
-            window = []
-        for other in window:
-            runs = {events[other].site.run, site.run}
-            if len(runs) == 2 and NO_RUN not in runs:
-                yield other, n
-        window.append(n)
 
 
 def _ordered_by_waits(later: Site, earlier: Site, way: str) -> Diagnostic:

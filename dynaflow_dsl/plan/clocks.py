@@ -7,13 +7,13 @@ irredundant: without any one of its waits some dependence of some iteration brea
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dynaflow_dsl.bind.model import BEFORE
 from dynaflow_dsl.plan.dependences import BEFORE_STEP, Need, Step, step_of
-from dynaflow_dsl.plan.timeline import Event, Site
+from dynaflow_dsl.plan.timeline import Event, Site, claimed_pairs
 from dynaflow_dsl.resolve.model import MAIN
 
 Clock = tuple[int, ...]
@@ -30,7 +30,10 @@ START = Signal(BEFORE_STEP.part, BEFORE_STEP.piece)
 
 
 class Moment(NamedTuple):
-    """Where a wait stands: just before a site, or on a stream at the fork."""
+    """Where a wait of a stream stands: just before a site, or at the fork.
+
+    The site may be on another stream: one of the same window that gives the event anew.
+    """
 
     site: Site | None
     stream: str
@@ -129,7 +132,8 @@ def extend(run: Run, count: int, waits: Waits) -> None:
     for n in range(issued, count):
         event = run.events[n]
         stream = event.site.stream
-        wait(stream, waits.get(Moment(event.site, stream), ()))
+        for name in run.streams:
+            wait(name, waits.get(Moment(event.site, name), ()))
         run.start.append(clock[stream])
         run.ready.append(dict(clock))
         k = run.streams.index(stream)
@@ -161,6 +165,7 @@ def find_waits(
         first.setdefault(event.site, n)
     run = begin(events, streams)
     number = run.number
+    at_once = set(claimed_pairs(events))
     for n, event in enumerate(events):
         extend(run, n + 1, waits)
         missing = [
@@ -171,19 +176,38 @@ def find_waits(
         if not missing:
             continue
         missing.sort(key=lambda step: number[step], reverse=True)
-        moment = Moment(event.site, event.site.stream)
         known = run.start[n]
+        start = first[event.site]
         for step in dict.fromkeys(missing):
             position = number[step]
             stream = streams.index(events[position].site.stream)
             if known[stream] < run.time[position]:
                 known = _join(known, run.end[position])
                 signal = Signal(step.part, step.piece)
+                place = _place(run, position, n, at_once)
+                moment = Moment(place, event.site.stream)
                 waits[moment] = (*waits.get(moment, ()), signal)
+                start = min(start, first[place])
         # A wait in a loop holds for the passes before, too: go on from the first one.
-        run = run.cut(first[event.site])
+        run = run.cut(start)
         extend(run, n + 1, waits)
     return _without_redundant(run, needs, waits, first)
+
+
+def _place(
+    run: Run, position: int, n: int, at_once: Collection[tuple[int, int]]
+) -> Site:
+    """Where event n waits for the event at `position`: right before itself.
+
+    A step of its window that gives the same event variable anew may run at the same
+    time, so that n must not wait for that one: then it waits before that is issued.
+    """
+    signal = run.names[position]
+    again = (k for k in range(position + 1, n) if run.names[k] == signal)
+    renewed = next(again, None)
+    if renewed is not None and (renewed, n) in at_once:
+        return run.events[renewed].site
+    return run.events[n].site
 
 
 def _fork(

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from dynaflow_dsl.bind.model import AFTER, BEFORE, GAP, Instance, Place
 from dynaflow_dsl.plan.model import Choice, InputOperand, Layer, Operand
@@ -35,12 +35,15 @@ AFTER_STEP = Step(AFTER, 0, None)
 class Need:
     """A step that must have finished, and the variable that it left behind.
 
-    `after` is what the schedule says where it alone wants this order.
+    `after` is what the schedule says where it alone wants this order. `weights` tells
+    what the two do where one brings weights: read what the other brings, or fill the
+    buffer that the other has read.
     """
 
     step: Step
     variable: str
     after: str = ""
+    weights: Literal["", "reads", "fills"] = ""
 
 
 Effects = Mapping[Step, Sequence[Step]]
@@ -51,7 +54,18 @@ def step_of(event: Event) -> Step:
     return Step(event.site.part, event.iteration, event.site.piece)
 
 
-def needs(event: Event, table: VariableTable, effects: Effects) -> list[Need]:
+@dataclass(frozen=True, slots=True)
+class WeightOrder:
+    """For each step those that bring its weights, and for each step that brings some
+    those that have to be done with its buffer."""
+
+    brought_by: Effects
+    used_before: Effects
+
+
+def needs(
+    event: Event, table: VariableTable, effects: Effects, weights: WeightOrder
+) -> list[Need]:
     """Everything that must have finished before an event, data first."""
     site, binding = event.site, table.binding
     if site.part == BEFORE:
@@ -71,7 +85,11 @@ def needs(event: Event, table: VariableTable, effects: Effects) -> list[Need]:
                     found.append(Need(BEFORE_STEP, _variable(read, 0)))
     else:
         found += _data(event, table)
-    found += [Need(step, "") for step in effects.get(step_of(event), ())]
+    step = step_of(event)
+    found += [Need(one, "") for one in effects.get(step, ())]
+    brought, used = weights.brought_by.get(step, ()), weights.used_before.get(step, ())
+    found += [Need(one, "", weights="reads") for one in brought]
+    found += [Need(one, "", weights="fills") for one in used]
     found += _as_said(event, table)
     return [*found, Need(BEFORE_STEP, "")]
 

@@ -7,8 +7,9 @@ proved is what is emitted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 from dynaflow_dsl.bind.model import Binding
 from dynaflow_dsl.resolve.model import MAIN
@@ -115,6 +116,8 @@ class Wait:
     """`stream.wait(event)`. `reads` are the variables that make it necessary.
 
     `after` is what the schedule says that the step comes after, where it does.
+    `weights` tells what the step does where one of the two brings weights, and `other`
+    is the part of the other step.
     """
 
     stream: str
@@ -122,6 +125,8 @@ class Wait:
     label: str
     reads: tuple[str, ...]
     after: str = ""
+    weights: Literal["", "reads", "fills"] = ""
+    other: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,10 +238,12 @@ class Program:
 class Plan:
     """Both programs of one schedule and entry.
 
-    `streams` lists main first.
+    `streams` lists main first. `buffers` are the parts that bring weights, each with
+    the number of its buffers: those of iteration i are brought to buffer i mod n.
     """
 
     binding: Binding
     streams: tuple[str, ...]
     step: Program
     sequential: Program
+    buffers: Mapping[str, int] = field(default_factory=dict)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from dynaflow_dsl.bind.model import Binding
 from dynaflow_dsl.diagnostics import Diagnostic, Result
+from dynaflow_dsl.plan.buffers import count_buffers, weight_order
 from dynaflow_dsl.plan.build import write_out
 from dynaflow_dsl.plan.checks import (
     idle_orders,
@@ -22,7 +23,7 @@ from dynaflow_dsl.plan.model import Plan, Program
 from dynaflow_dsl.plan.names import spell
 from dynaflow_dsl.plan.passes import lay_out
 from dynaflow_dsl.plan.tensor_names import trusted_faults
-from dynaflow_dsl.plan.timeline import Event, PlannedWindow, Site
+from dynaflow_dsl.plan.timeline import Event, PlannedWindow, Site, Timeline
 from dynaflow_dsl.plan.variables import VariableTable, make_variables
 from dynaflow_dsl.resolve.model import MAIN
 
@@ -38,29 +39,39 @@ def plan(binding: Binding) -> Result[Plan]:
     streams = (MAIN, *(stream.name for stream in schedule.streams))
     words = spell(binding, streams)
     table = make_variables(binding, schedule.pieces, streams, words)
-    step, found = _program(table, streams, scheduled(table))
+    timeline = _timeline(table, scheduled(table))
+    # One set of buffers serves both programs; in program order one buffer would do.
+    buffers = count_buffers(timeline.run(), table)
+    step, found = _program(table, streams, timeline, buffers)
     if step is None:
         return Result(None, tuple(found))
     table = make_variables(binding, 1, (MAIN,), words)
-    sequential, problems = _program(table, (MAIN,), in_program_order(table))
+    timeline = _timeline(table, in_program_order(table))
+    sequential, problems = _program(table, (MAIN,), timeline, buffers)
     if sequential is None:
         return Result(None, tuple(problems))
     found = list(trusted_faults(binding, sequential))
     if found:
         return Result(None, tuple(found))
-    return Result(Plan(binding, streams, step, sequential))
+    return Result(Plan(binding, streams, step, sequential, buffers))
+
+
+def _timeline(
+    table: VariableTable, windows: Sequence[Sequence[PlannedWindow]]
+) -> Timeline:
+    span = table.binding.schedule.sections[-1].timeline_span
+    return lay_out(windows, span, table)
 
 
 def _program(
     table: VariableTable,
     streams: tuple[str, ...],
-    timelines: Sequence[Sequence[PlannedWindow]],
+    timeline: Timeline,
+    buffers: Mapping[str, int],
 ) -> tuple[Program | None, list[Diagnostic]]:
-    span = table.binding.schedule.sections[-1].timeline_span
-    timeline = lay_out(timelines, span, table)
     events = timeline.run()
-    effects = effect_order(table)
-    wanted = [needs(event, table, effects) for event in events]
+    effects, weights = effect_order(table), weight_order(table, buffers)
+    wanted = [needs(event, table, effects, weights) for event in events]
     found = issue_order(events, wanted)
     if found:
         return None, found

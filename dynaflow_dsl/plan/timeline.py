@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dynaflow_dsl.bind.model import AFTER, BEFORE, GAP
@@ -181,3 +181,20 @@ def sites(
             step.span,
             after=step.after,
         )
+
+
+def claimed_pairs(events: Sequence[Event]) -> Iterator[tuple[int, int]]:
+    """Pairs of events that a window claims to be concurrent, earlier issue first."""
+    window: list[int] = []
+    for n, event in enumerate(events):
+        first = events[window[0]].site if window else None
+        site = event.site
+        here = (site.segment, site.window)
+        # A loop of one window starts over with the site it began with.
+        if first is None or here != (first.segment, first.window) or site is first:
+            window = []
+        for other in window:
+            runs = {events[other].site.run, site.run}
+            if len(runs) == 2 and NO_RUN not in runs:
+                yield other, n
+        window.append(n)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from dynaflow_dsl.bind.model import Binding
 from dynaflow_dsl.bind.uses import uses_of
@@ -41,17 +42,30 @@ OUTSIDE = Storage(Access(MAIN, 0, "the caller", None), from_outside=True)
 
 
 class Execution:
-    """One run of a program for a binding cut into `pieces`."""
+    """One run of a program for a binding cut into `pieces`.
+
+    `buffers` says to how many buffers each part brings weights in turn.
+    """
 
     def __init__(
         self,
         binding: Binding,
         streams: tuple[str, ...],
         pieces: int,
+        buffers: Mapping[str, int],
         machine: Machine | None = None,
     ) -> None:
         self.binding = binding
         self.pieces = pieces
+        self.buffers = buffers
+        # What brings each parameter, and in which iteration.
+        self.brought = {
+            name: (part.name, i)
+            for part in binding.parts
+            if part.fetches
+            for i, instance in enumerate(part.instances)
+            for name in instance.parameters
+        }
         self.machine = machine or Machine(streams)
         self.calls: Counter[Step] = Counter()
         self.returned = False
@@ -157,6 +171,7 @@ class Execution:
                 )
             machine.read(content, access, variable)
         self._effects(call, layer, access)
+        self._weights(call, layer, access)
         if len(call.results) != len(instance.outputs):
             machine.fault("value", f"{call.label} gives other results", call.span)
         for name, value in zip(call.results, instance.outputs, strict=False):
@@ -179,6 +194,22 @@ class Execution:
         if (uses := self.uses.get(call.part)) is not None:
             for resource in uses[instance.body]:
                 self.machine.use(resource, access)
+
+    def _weights(self, call: Call, layer: int, access: Access) -> None:
+        """Bring weights to their buffer, or read them where they were brought."""
+        part = self.parts[call.part]
+        if part.fetches:
+            if (count := self.buffers.get(call.part, 0)) < 1:
+                message = f"{call.label} brings weights to no buffer"
+                self.machine.fault("value", message, call.span)
+                return
+            self.machine.fill((call.part, layer % count), layer, access)
+            return
+        names = part.instances[layer].parameters
+        read = dict.fromkeys(self.brought[n] for n in names if n in self.brought)
+        for name, wanted in read:
+            count = self.buffers.get(name, 0) or 1
+            self.machine.read_buffer((name, wanted % count), wanted, access)
 
     def _expected(self, value: str, call: Call) -> tuple[str, int | None]:
         """Per piece inside the iterations, but what is the same for all pieces."""

@@ -83,6 +83,9 @@ class Fault:
 
 Clock = dict[str, int]
 
+# A part that brings weights, and the number of one of its buffers.
+Buffer = tuple[str, int]
+
 
 @dataclass(slots=True)
 class _History:
@@ -102,6 +105,8 @@ class Machine:
         self.events: dict[str, tuple[Clock, Access | None]] = {}
         self.variables: dict[str, Content] = {}
         self.held: list[Content] = []
+        # The layer whose weights each buffer holds.
+        self.buffers: dict[Buffer, int] = {}
         self.faults: list[Fault] = []
         self.starts: dict[Step, Clock] = {}
         self.accesses: dict[Step, Access] = {}
@@ -256,6 +261,33 @@ class Machine:
                     resource,
                 )
         users[access.stream] = access
+
+    def fill(self, buffer: Buffer, layer: int, access: Access) -> None:
+        """An access brings the weights of a layer to a buffer."""
+        self.buffers[buffer] = layer
+        self._touch_buffer(buffer, access, writes=True)
+
+    def read_buffer(self, buffer: Buffer, layer: int, access: Access) -> None:
+        """An access reads the weights of a layer, which it has to find there."""
+        held = self.buffers.get(buffer)
+        if held != layer:
+            found = "nothing" if held is None else f"those of layer {held}"
+            self.fault(
+                "value",
+                f"{access.label} reads the weights of layer {layer} in buffer "
+                f"{buffer[1]} of {buffer[0]}, which holds {found}",
+                access.span,
+            )
+        self._touch_buffer(buffer, access, writes=False)
+
+    def _touch_buffer(self, buffer: Buffer, access: Access, *, writes: bool) -> None:
+        part, number = buffer
+        name = f"buffer {number} of {part}"
+        # Whose weights it holds is checked apart: the order of the model says nothing.
+        held = Owner(part, self.buffers.get(buffer, -1))
+        history = self._touched.get((name, 0))
+        expected = history.owner if history is not None else None
+        self.touch(name, 0, access, held, expected, writes=writes)
 
     def bind(self, variable: str, content: Content, span: Span | None) -> None:
         """Give a name to a value; what it named before may lose its last name."""

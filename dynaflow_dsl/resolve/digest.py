@@ -138,6 +138,8 @@ def _selector(selector: model.Selector) -> list[object]:
             return ["part", name]
         case model.OwnSelector(operand):
             return ["own", _selector(operand)]
+        case model.WeightsSelector(operand):
+            return ["weights", _selector(operand)]
         case model.OperationsSelector(by, name, _, operand):
             return ["in", by, name, _selector(operand)]
         case model.RestSelector():

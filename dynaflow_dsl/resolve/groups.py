@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.resolve.findings import Names, given_twice, unknown_name
-from dynaflow_dsl.resolve.selectors import resolve_selector
+from dynaflow_dsl.resolve.selectors import (
+    misplaced_weights,
+    names_weights,
+    resolve_selector,
+)
 from dynaflow_dsl.resolve.values import options_by_name
 from dynaflow_dsl.resolve.walk import used_at
 from dynaflow_dsl.syntax import model as syntax
@@ -99,5 +103,8 @@ def check_group(group: syntax.PartGroup) -> Iterator[Diagnostic]:
 
 
 def check_part(part: syntax.Part, found: list[Diagnostic]) -> None:
-    """Refuse what this release does not have of parts."""
+    """Refuse what this release does not have of parts, and a kernel for weights."""
     options_by_name(part.options, "part", [], ["rowwise"], found)
+    if part.via is not None and names_weights(part.selector):
+        label = "no kernel can stand for what brings weights"
+        found.append(misplaced_weights(label, part.via.span))

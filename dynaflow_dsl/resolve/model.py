@@ -167,6 +167,19 @@ class RestSelector:
 
 
 @dataclass(frozen=True, slots=True)
+class WeightsSelector:
+    """`weights in SELECTOR`: the parameters of the modules that the operand names.
+
+    It is the whole selector of its part, which runs no operations: it brings these
+    parameters from host memory. Modules are those of the part's own iteration, each
+    with all below.
+    """
+
+    operand: Selector
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
 class UnionSelector:
     """`left + right`."""
 
@@ -198,6 +211,7 @@ Selector: TypeAlias = (
     | OwnSelector
     | OperationsSelector
     | RestSelector
+    | WeightsSelector
     | UnionSelector
     | DifferenceSelector
     | FirstMatchSelector
@@ -242,6 +256,12 @@ class Part:
     name_span: Span
     span: Span
     via: Via | None = None
+
+    @property
+    def fetches(self) -> bool:
+        """Whether it brings weights from host memory; such a part runs once for all
+        pieces."""
+        return isinstance(self.selector, WeightsSelector)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ from dynaflow_dsl.resolve.findings import Names, given_twice, unknown_name
 from dynaflow_dsl.resolve.groups import Groups, check_part
 from dynaflow_dsl.resolve.selectors import (
     check_selectors,
+    misplaced_weights,
+    names_weights,
     resolve_having,
     resolve_path,
     resolve_selector,
@@ -114,6 +116,7 @@ class SectionResolver:
             if each.having is not None:
                 having = resolve_having(each.having, self.found)
         self._check_timelines(content)
+        self._check_weights(content)
         pieces = len(self.split.weights) if self.split else 1
         names = [part.name.text for part in content.parts]
         known_parts = names if content.whole else None
@@ -143,7 +146,8 @@ class SectionResolver:
                 if reference.name.text not in names
             ]
             return None
-        timeline = Timeline(located, self.split, each is not None, elsewhere)
+        once = {part.name.text for part in content.parts if _fetches(part)}
+        timeline = Timeline(located, self.split, each is not None, elsewhere, once)
         windows = self._windows(written, timeline)
         if not timeline.found:
             self.found += check_complete(sound, windows, timeline, written.span)
@@ -169,6 +173,18 @@ class SectionResolver:
             self.found.append(given_twice(what, again.span, content.timelines[0].span))
         if not content.timelines:
             self.found.append(_no_timeline(content))
+
+    def _check_weights(self, content: Content) -> None:
+        """Weights are fetched for iterations of an `each`, whose parts read them."""
+        fetching = [part for part in content.parts if _fetches(part)]
+        if content.each is None:
+            label = "outside 'each' there is no iteration to fetch ahead of"
+            self.found += [
+                misplaced_weights(label, part.selector.span) for part in fetching
+            ]
+        elif fetching and content.whole and len(fetching) == len(content.parts):
+            label = "no other part of this 'each' could read them"
+            self.found.append(misplaced_weights(label, fetching[0].selector.span))
 
     def _windows(
         self, written: syntax.Order | syntax.Stagger, timeline: Timeline
@@ -237,6 +253,10 @@ class SectionResolver:
             return None
         self.used_streams.add(name)
         return name
+
+
+def _fetches(part: syntax.Part) -> bool:
+    return names_weights(part.selector)
 
 
 def _no_timeline(content: Content) -> Diagnostic:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal, assert_never
+from typing import Literal, TypeGuard, assert_never
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.operations.aliases import aliases
@@ -13,7 +13,6 @@ from dynaflow_dsl.operations.plugins import PluginError
 from dynaflow_dsl.resolve import model
 from dynaflow_dsl.resolve.findings import (
     given_twice,
-    not_yet,
     suggestions,
     unknown_name,
 )
@@ -33,10 +32,32 @@ def resolve_selector(
     parts: Sequence[str] | None,
     found: list[Diagnostic],
 ) -> model.Selector | None:
-    """A selector whose names all exist, or None after saying which do not.
+    """A part's selector whose names all exist, or None after saying which do not.
 
     `parts` is None when not all parts are known: then any name may be one.
     """
+    if names_weights(selector):
+        return _weights_in(selector, parts, found)
+    return _resolve(selector, parts, found)
+
+
+def names_weights(
+    selector: syntax.SelectorExpression,
+) -> TypeGuard[syntax.OperationsIn]:
+    """Whether a selector is `weights in` something."""
+    return (
+        isinstance(selector, syntax.OperationsIn)
+        and isinstance(selector.operation, syntax.Name)
+        and selector.operation.text == WEIGHTS
+    )
+
+
+def _resolve(
+    selector: syntax.SelectorExpression,
+    parts: Sequence[str] | None,
+    found: list[Diagnostic],
+) -> model.Selector | None:
+    """A selector of operations, or a term of one."""
     match selector:
         case syntax.Path():
             return resolve_path(selector)
@@ -52,16 +73,16 @@ def resolve_selector(
         case syntax.OperationsIn():
             return _operations_in(selector, parts, found)
         case syntax.SetOperation(operator, left, right, span):
-            first = resolve_selector(left, parts, found)
-            second = resolve_selector(right, parts, found)
+            first = _resolve(left, parts, found)
+            second = _resolve(right, parts, found)
             if first is None or second is None:
                 return None
             if operator == "+":
                 return model.UnionSelector(first, second, span)
             return model.DifferenceSelector(first, second, span)
         case syntax.FirstMatch(left, right, span):
-            first = resolve_selector(left, parts, found)
-            second = resolve_selector(right, parts, found)
+            first = _resolve(left, parts, found)
+            second = _resolve(right, parts, found)
             if first is None or second is None:
                 return None
             choices = tuple(
@@ -76,17 +97,48 @@ def resolve_selector(
             return model.FirstMatchSelector(choices, span)
 
 
+def _weights_in(
+    selector: syntax.OperationsIn,
+    parts: Sequence[str] | None,
+    found: list[Diagnostic],
+) -> model.Selector | None:
+    """`weights in` what names modules of the iteration itself."""
+    operand = _resolve(selector.scope, parts, found)
+    if operand is None:
+        return None
+    for term in _terms(operand):
+        if not isinstance(term, model.PathSelector):
+            found.append(_weights_in_operations(term))
+            return None
+        if term.anchor != "scope":
+            found.append(_weights_elsewhere(term))
+            return None
+    return model.WeightsSelector(operand, selector.span)
+
+
+def _terms(selector: model.Selector) -> Iterator[model.Selector]:
+    """What `+`, `-` and `or` stand between."""
+    match selector:
+        case model.UnionSelector() | model.DifferenceSelector():
+            yield from (*_terms(selector.left), *_terms(selector.right))
+        case model.FirstMatchSelector(choices):
+            for choice in choices:
+                yield from _terms(choice)
+        case _:
+            yield selector
+
+
 def _operations_in(
     selector: syntax.OperationsIn,
     parts: Sequence[str] | None,
     found: list[Diagnostic],
 ) -> model.Selector | None:
     word, span = selector.operation, selector.span
-    operand = resolve_selector(selector.scope, parts, found)
+    if names_weights(selector):
+        found.append(misplaced_weights("stands in a larger selector", span))
+        return None
+    operand = _resolve(selector.scope, parts, found)
     match word:
-        case syntax.Name(text="weights"):
-            found.append(not_yet("'weights in'", span))
-            return None
         case syntax.Name(text="own"):
             if operand is None:
                 return None
@@ -209,7 +261,11 @@ def operands(selector: model.Selector) -> tuple[model.Selector, ...]:
             return left, right
         case model.FirstMatchSelector(choices):
             return choices
-        case model.OwnSelector(operand) | model.OperationsSelector(operand=operand):
+        case (
+            model.OwnSelector(operand)
+            | model.WeightsSelector(operand)
+            | model.OperationsSelector(operand=operand)
+        ):
             return (operand,)
         case model.PathSelector() | model.PartSelector() | model.RestSelector():
             return ()
@@ -218,12 +274,16 @@ def operands(selector: model.Selector) -> tuple[model.Selector, ...]:
 
 
 def check_selectors(parts: Sequence[model.Part]) -> Iterator[Diagnostic]:
-    """Refuse a second `rest`, and parts that are defined through themselves."""
+    """Refuse a second `rest`, parts that are defined through themselves, and operations
+    of a part that has none."""
     rests = [rest for part in parts for rest in _rests(part.selector)]
     for rest in rests[1:]:
         yield given_twice("'rest'", rest.span, rests[0].span)
     if len(rests) > 1:
         return
+    fetching = {part.name for part in parts if part.fetches}
+    for part in parts:
+        yield from _of_fetches(part.selector, fetching)
     names = [part.name for part in parts]
     reads: dict[str, list[str]] = {}
     for part in parts:
@@ -258,6 +318,51 @@ def references(selector: model.Selector) -> Iterator[str]:
         yield selector.name
     for operand in operands(selector):
         yield from references(operand)
+
+
+def misplaced_weights(
+    label: str, span: Span, secondary: tuple[Label, ...] = ()
+) -> Diagnostic:
+    """For `weights in` where it says nothing that could be done."""
+    return Diagnostic(
+        "DFS123",
+        "'weights in' is a part of its own, in an 'each'",
+        Label(span, label),
+        secondary,
+        helps=("write 'part fetch on copy = weights in .' inside the 'each'",),
+    )
+
+
+def _weights_in_operations(term: model.Selector) -> Diagnostic:
+    return Diagnostic(
+        "DFS108",
+        "'weights in' takes what names modules",
+        Label(term.span, "names operations"),
+        helps=("write paths, for example 'weights in .' or 'weights in (.mlp + .a)'",),
+    )
+
+
+def _weights_elsewhere(path: model.PathSelector) -> Diagnostic:
+    return Diagnostic(
+        "DFS114",
+        f"'{path.span.text}' means nothing here",
+        Label(path.span, "a part fetches the weights of its own iteration"),
+        helps=("start the path with a dot",),
+    )
+
+
+def _of_fetches(
+    selector: model.Selector, fetching: Collection[str]
+) -> Iterator[Diagnostic]:
+    if isinstance(selector, model.PartSelector) and selector.name in fetching:
+        yield Diagnostic(
+            "DFS123",
+            f"part '{selector.name}' has no operations: it brings weights",
+            Label(selector.span, "names operations that there are not"),
+            helps=("name the module instead, or leave this term out",),
+        )
+    for operand in operands(selector):
+        yield from _of_fetches(operand, fetching)
 
 
 def _own_in_rest(span: Span) -> Diagnostic:

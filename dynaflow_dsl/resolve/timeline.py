@@ -19,13 +19,15 @@ class Timeline:
 
     `streams` holds, for each part, the stream of each piece; `split` is None in a
     schedule without one, whose steps carry no index. `repeats` tells whether there is
-    an iteration before, `elsewhere` are the parts of other sections.
+    an iteration before, `elsewhere` are the parts of other sections, and `once` those
+    of this one that run once for all pieces however they are written.
     """
 
     streams: Mapping[str, Sequence[str]]
     split: model.Split | None
     repeats: bool
     elsewhere: Collection[str] = ()
+    once: Collection[str] = ()
     found: list[Diagnostic] = field(default_factory=list)
 
     @property
@@ -44,6 +46,8 @@ class Timeline:
             for reference in references
             if isinstance(reference.index, syntax.AllPieces)
         }
+        if self.split is not None:
+            joined |= set(self.once)
         for window in order.windows:
             runs = [run for each in window.runs for run in self._runs(each, joined)]
             self._check_streams(runs)
@@ -164,7 +168,18 @@ class Timeline:
             self.found.append(_nothing_before(reference))
             return []
         pieces: list[int | None] = []
+        once = part in self.once and self.split is not None
+        if once and len(streams := dict.fromkeys(self.streams[part])) > 1:
+            found = _on_several(part, reference.span, streams, always=True)
+            self.found.append(found)
+            return []
         match reference.index:
+            case None if once:
+                pieces.append(None)
+            case syntax.Number(value, span) if once:
+                step = model.Step(part, int(value), reference.previous, span)
+                self.found.append(_in_one(step, part))
+                return []
             case None:
                 pieces += range(self.pieces)
             case syntax.Number(value, span):
@@ -180,7 +195,9 @@ class Timeline:
                     self.found.append(self._no_piece(part, span))
                     return []
                 if len(streams := dict.fromkeys(self.streams[part])) > 1:
-                    self.found.append(_on_several(part, reference.span, streams))
+                    self.found.append(
+                        _on_several(part, reference.span, streams, always=False)
+                    )
                     return []
                 pieces.append(None)
         return [
@@ -203,6 +220,9 @@ class Timeline:
                     helps=("write the windows yourself under 'order:'",),
                 )
             )
+            return None
+        if reference.name.text in self.once:
+            self.found.append(_runs_once(reference))
             return None
         # Looks the name up; every piece of a stage is placed later.
         return reference if self._pieces(reference) else None
@@ -334,12 +354,26 @@ def _in_one(step: model.Step, name: str) -> Diagnostic:
     )
 
 
-def _on_several(part: str, span: Span, streams: Iterable[str]) -> Diagnostic:
+def _runs_once(reference: syntax.Reference) -> Diagnostic:
+    return Diagnostic(
+        "DFS310",
+        "a stage runs for each piece",
+        Label(reference.span, "brings weights, once for all pieces"),
+        helps=("write the windows yourself under 'order:'",),
+    )
+
+
+def _on_several(
+    part: str, span: Span, streams: Iterable[str], *, always: bool
+) -> Diagnostic:
     return Diagnostic(
         "DFS303",
         f"{part}[*] runs once for all pieces, so it has one stream",
         Label(span, f"its pieces are on {' and '.join(streams)}"),
-        helps=(f"declare 'part {part} on' one stream, or write {part} without '[*]'",),
+        helps=(
+            f"declare 'part {part} on' one stream"
+            + ("" if always else f", or write {part} without '[*]'"),
+        ),
     )
 
 

@@ -7,6 +7,7 @@ from dynaflow_dsl.runtime.kernels import Kernel, kernel
 from dynaflow_dsl.runtime.load import loader
 from dynaflow_dsl.runtime.model import (
     Capture,
+    Fetch,
     Part,
     Split,
     StreamOptions,
@@ -20,6 +21,7 @@ __all__ = [
     "Capture",
     "Event",
     "Executor",
+    "Fetch",
     "InputError",
     "Kernel",
     "LoadError",

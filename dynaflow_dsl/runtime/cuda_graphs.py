@@ -13,17 +13,13 @@ from typing import Any
 
 import torch
 
-from dynaflow_dsl.runtime.cuda_streams import CudaStreams
+from dynaflow_dsl.runtime.cuda_streams import CudaStreams, take_turn
 from dynaflow_dsl.runtime.graphs import Graph, Nodes, Pools, Watch
 
 # Kinds of nodes in the driver's numbering (CUgraphNodeType).
 _KERNEL, _COPY, _FILL = 0, 1, 2
 
 _SYNCHRONIZING = "called a synchronizing CUDA operation"
-
-# The stream that last replayed a graph, by device. Graphs share the workspaces of
-# libraries, which belong to streams, so no two may run at once.
-_last_stream: dict[int, tuple[int | None, torch.cuda.Stream | None]] = {}
 
 
 class CudaGraphs:
@@ -181,14 +177,7 @@ class CudaGraphs:
 
     def take_turn(self) -> None:
         """Let the current stream wait for the one that replayed last, if another."""
-        # The number alone: making an object of the stream takes microseconds.
-        number = torch._C._cuda_getCurrentRawStream(self._index)
-        last_number, last = _last_stream.get(self._index, (None, None))
-        if last_number != number:
-            current = torch.cuda.current_stream(self._device)
-            if last is not None:
-                current.wait_stream(last)
-            _last_stream[self._index] = number, current
+        take_turn(self._index)
 
 
 @cache

@@ -70,6 +70,7 @@ class CudaStreams(Streams):
 
     def __init__(self, main: CurrentStream, *sides: SideStream) -> None:
         super().__init__(main, *sides)
+        self.main: CurrentStream = main
         self.sides = sides
 
     def join(self) -> None:
@@ -84,6 +85,33 @@ class CudaStreams(Streams):
             done = self.main.record()
             for stream in self.others:
                 stream.wait(done)
+
+    def take_turn(self) -> None:
+        """Let the current stream wait for the one that had the last turn, if another.
+
+        Not in somebody's capture: what was not captured cannot be awaited there.
+        """
+        if not torch.cuda.is_current_stream_capturing():
+            device = self.main.device
+            assert device.index is not None
+            take_turn(device.index)
+
+
+# The stream of the last step that used memory which steps share, by device: buffers of
+# weights, or what graphs use of libraries' workspaces, which belong to streams.
+_last_stream: dict[int, tuple[int | None, torch.cuda.Stream | None]] = {}
+
+
+def take_turn(index: int) -> None:
+    """Let the current stream of a device wait for the one that had the last turn."""
+    # The number alone: making an object of the stream takes microseconds.
+    number = torch._C._cuda_getCurrentRawStream(index)
+    last_number, last = _last_stream.get(index, (None, None))
+    if last_number != number:
+        current = torch.cuda.current_stream(index)
+        if last is not None:
+            current.wait_stream(last)
+        _last_stream[index] = number, current
 
 
 # CUDA's numbers: lower goes first, and 0 is the lowest that streams have.

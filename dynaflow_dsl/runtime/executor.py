@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias
 
@@ -16,6 +16,7 @@ from dynaflow_dsl.runtime.inputs import Bounds, InputCheck, InputSpecs
 from dynaflow_dsl.runtime.kernels import ComparedOnce
 from dynaflow_dsl.runtime.model import (
     Capture,
+    Fetch,
     Part,
     Split,
     StreamOptions,
@@ -23,7 +24,11 @@ from dynaflow_dsl.runtime.model import (
 )
 from dynaflow_dsl.runtime.recording import Parts
 from dynaflow_dsl.runtime.replay import Replays
-from dynaflow_dsl.runtime.report import StepReport
+from dynaflow_dsl.runtime.report import (
+    NOTHING_FETCHED,
+    FetchedMemory,
+    StepReport,
+)
 from dynaflow_dsl.runtime.streams import Streams
 
 # A part with its weights: called with the iteration's inputs.
@@ -37,7 +42,7 @@ class Setup:
     `calls` holds one callable per iteration of each part. `explain` adds to an
     exception where in the schedule it was raised. `graphs` records steps; None where
     nothing is captured. With `lend`, what a captured step returns is the graph's own
-    memory.
+    memory. `fetched` is what parts that bring weights hold.
     """
 
     calls: Mapping[str, Sequence[Call]]
@@ -47,6 +52,7 @@ class Setup:
     always_sequential: bool = False
     graphs: GraphBackend | None = None
     lend: bool = False
+    fetched: FetchedMemory = NOTHING_FETCHED
 
 
 class Executor:
@@ -85,8 +91,14 @@ class Executor:
         """Which function each part runs, and with which weights."""
         raise NotImplementedError
 
+    @staticmethod
+    def fetches() -> dict[str, Fetch]:
+        """Which weights parts bring from host memory; most executors have none."""
+        return {}
+
     def __init__(self, setup: Setup) -> None:
         self.streams = setup.streams
+        self._fetched = setup.fetched
         self.device = setup.device
         self._explain = setup.explain
         self._always_sequential = setup.always_sequential
@@ -158,6 +170,8 @@ class Executor:
         fills = self.fills(sizes)
         if sequential or self._always_sequential or not fills:
             run = self.sequential
+        if self._fetched.buffers:
+            self.streams.take_turn()
         try:
             with torch.no_grad():
                 if self.replays is None:
@@ -192,14 +206,14 @@ class Executor:
     def report(
         self, chosen: Callable[[Mapping[str, int]], bool] = lambda sizes: True
     ) -> StepReport:
-        """What has been captured so far: sizes, graphs and memory.
+        """What has been captured so far, and the memory of weights that are fetched.
 
         Of the captured sizes, `chosen` says which ones steps can have.
         """
         name = f"{self.schedule}, entry {self.entry}"
         if self.replays is None:
-            return StepReport(name)
-        return self.replays.report(name, chosen)
+            return StepReport(name, fetched=self._fetched)
+        return replace(self.replays.report(name, chosen), fetched=self._fetched)
 
     def release(self) -> None:
         """Drop all captured graphs; the next step of each size is captured anew."""

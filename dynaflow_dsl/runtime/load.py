@@ -15,10 +15,13 @@ import torch
 from dynaflow_dsl.runtime.artifacts import cache_folder
 from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.executor import Call, Executor, Setup
+from dynaflow_dsl.runtime.fetch import HostWeights, fetched_paths
+from dynaflow_dsl.runtime.fetch import place as place_model
 from dynaflow_dsl.runtime.graphs import GraphBackend, Pools, make_graphs
 from dynaflow_dsl.runtime.kernels import ComparedOnce, Kernel, source_digest
 from dynaflow_dsl.runtime.module_map import ModuleMap, read_map
 from dynaflow_dsl.runtime.notes import add_place
+from dynaflow_dsl.runtime.report import FetchedMemory
 from dynaflow_dsl.runtime.select import Choice, Selected
 from dynaflow_dsl.runtime.streams import MakeStreams, Streams, make_streams
 from dynaflow_dsl.runtime.weights import (
@@ -46,6 +49,7 @@ def loader(
         check: Literal["quick", "none"] = "quick",
         capture: bool = True,
         outputs: Literal["own", "lent"] = "own",
+        place: bool = False,
         streams: MakeStreams = make_streams,
     ) -> Any:
         """Bind the module to `model`: an executor, or one attribute per entry.
@@ -59,7 +63,13 @@ def loader(
         graph, whatever the schedule says. With `outputs="lent"` what a captured step
         returns lies in the graph's memory until the next step of the module, or until
         `release()`; it is copied otherwise. `streams` makes the streams that steps run
-        on. Raises LoadError.
+        on.
+
+        Weights that parts fetch are copied to host memory (pinned where the device is
+        CUDA), wherever the model has them, and are never all on the device; the model
+        stays as it is. `place=True` moves the model's own tensors instead: these
+        weights to that host memory, and all others that the module uses to the device.
+        Raises LoadError.
         """
         if check not in ("quick", "none"):
             raise ValueError(f'check is "quick" or "none", not {check!r}')
@@ -75,12 +85,25 @@ def loader(
             for executor in executors
         ]
         tensors = model_tensors(model)
-        check_model(model, tensors, module_map, target, fingerprint=check == "quick")
+        fetches = [f for executor in executors for f in executor.fetches().values()]
+        check_model(
+            model,
+            tensors,
+            module_map,
+            target,
+            fingerprint=check == "quick",
+            anywhere=list(module_map.tensors) if place else fetched_paths(fetches),
+        )
         if check == "quick":
             _check_kernels(executors[0].step.__globals__, module_map)
         names = [executor.entry for executor in executors]
         if len(set(names)) < len(names):  # several schedules of one entry
             names = [executor.__name__ for executor in executors]
+        host = HostWeights(target)
+        if place:
+            with torch.inference_mode(False):
+                place_model(model, list(module_map.tensors), fetches, host)
+            tensors = model_tensors(model)
         compiled: dict[str, Any] = {}
         pools = Pools()
         loaded = [
@@ -93,6 +116,7 @@ def loader(
                 own_streams,
                 cache_folder(cache) if compile else None,
                 compiled,
+                host,
                 make_graphs(target, own_streams, pools)
                 if capture and executor.capture is not None
                 else None,
@@ -186,11 +210,21 @@ def _load_one(
     streams: Streams,
     folder: Path | None,
     compiled: dict[str, Any],
+    host: HostWeights,
     graphs: GraphBackend | None,
     lend: bool,
     choose: Choice | None,
 ) -> Executor:
-    """One executor; `compiled` holds what others of the module compiled already."""
+    """One executor; `compiled` holds what others of the module compiled already, and
+    `host` the weights that they fetch."""
+    # Buffers that are made in inference mode can be written in inference mode alone.
+    with torch.inference_mode(False):
+        fetched = {
+            name: host.fetched(fetch, tensors)
+            for name, fetch in executor.fetches().items()
+        }
+    for one in fetched.values():
+        tensors = {**tensors, **one.views}
     parts = executor.parts()
     weights = {
         name: part_weights(name, part, tensors, module_map.module)
@@ -200,7 +234,9 @@ def _load_one(
         name: [part.function(position) for position in range(len(part.layers))]
         for name, part in parts.items()
     }
-    calls: dict[str, Sequence[Call]] = {}
+    calls: dict[str, Sequence[Call]] = {
+        name: one.calls for name, one in fetched.items()
+    }
     for name, listed in functions.items():
         if folder is None or parts[name].kernel:
             calls[name] = [
@@ -233,6 +269,7 @@ def _load_one(
             )
         )
     layers = {name: part.layers for name, part in parts.items()}
+    layers |= {name: fetch.layers for name, fetch in executor.fetches().items()}
 
     def explain(error: BaseException) -> None:
         add_place(error, file, module_map, layers)
@@ -246,5 +283,10 @@ def _load_one(
             always_sequential=os.environ.get("DFSC_SEQUENTIAL") == "1",
             graphs=graphs,
             lend=lend,
+            fetched=FetchedMemory(
+                sum(one.host for one in fetched.values()),
+                sum(one.buffers for one in fetched.values()),
+                sum(one.count for one in fetched.values()),
+            ),
         )
     )

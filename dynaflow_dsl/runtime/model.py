@@ -103,13 +103,38 @@ class Part:
 
     def paths(self, position: int) -> dict[str, str]:
         """Path in the model of each weight of iteration `position`, by name."""
-        found: dict[str, str] = {}
-        for name, path in (self.weights or {}).items():
-            if isinstance(path, str):
-                found[name] = path.replace("{}", str(self.layers[position]))
-            elif (listed := path[position]) is not None:
-                found[name] = listed
-        return found
+        return _paths(self.weights or {}, self.layers, position)
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Which weights a part brings from host memory in each iteration.
+
+    `layers` and `weights` are as those of a `Part`. Call `i` of the part copies the
+    weights of `layers[i]` to buffer `i % buffers`, where other parts read them.
+    """
+
+    layers: Sequence[int]
+    weights: Mapping[str, str | Sequence[str | None]]
+    buffers: int
+
+    def paths(self, position: int) -> dict[str, str]:
+        """Path in the model of each weight of iteration `position`, by name."""
+        return _paths(self.weights, self.layers, position)
+
+
+def _paths(
+    weights: Mapping[str, str | Sequence[str | None]],
+    layers: Sequence[int],
+    position: int,
+) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, path in weights.items():
+        if isinstance(path, str):
+            found[name] = path.replace("{}", str(layers[position]))
+        elif (listed := path[position]) is not None:
+            found[name] = listed
+    return found
 
 
 @dataclass(frozen=True, slots=True)

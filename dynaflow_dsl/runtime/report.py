@@ -28,8 +28,21 @@ class SizeReport:
 
 
 @dataclass(frozen=True, slots=True)
+class FetchedMemory:
+    """Weights that are fetched: bytes of them in host memory, bytes of the buffers on
+    the device that they are brought to, and the number of these buffers."""
+
+    host: int = 0
+    buffers: int = 0
+    count: int = 0
+
+
+NOTHING_FETCHED = FetchedMemory()
+
+
+@dataclass(frozen=True, slots=True)
 class StepReport:
-    """All captured sizes of an executor.
+    """All captured sizes of an executor, and what it holds of weights that are fetched.
 
     `waiting` are sizes that no step had yet, `refused` those that run uncaptured, with
     the reason. `inputs` are the bytes of the graphs' own copies of step inputs.
@@ -40,6 +53,7 @@ class StepReport:
     waiting: tuple[str, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
     inputs: int = 0
+    fetched: FetchedMemory = NOTHING_FETCHED
 
     @property
     def pool(self) -> int:
@@ -49,6 +63,12 @@ class StepReport:
     def lines(self) -> Iterator[str]:
         """The report as text."""
         yield self.name
+        if (held := self.fetched).count:
+            each = "buffer" if held.count == 1 else "buffers"
+            yield (
+                f"  weights in host memory {held.host / 1e6:.1f} MB, fetched to "
+                f"{held.count} {each} of {held.buffers / 1e6:.1f} MB in all"
+            )
         for one in self.sizes:
             nodes = one.nodes
             line = (

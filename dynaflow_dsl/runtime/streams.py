@@ -58,6 +58,12 @@ class Streams:
             for stream in self.others:
                 stream.wait(done)
 
+    def take_turn(self) -> None:
+        """Let what main does next follow all that used memory which steps share.
+
+        Steps may be called on different streams; here there is one order of all work.
+        """
+
 
 class CallingThread:
     """A stream on the CPU: work runs when it is called, so nothing is ever awaited."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import SimpleNamespace
 
 import torch
@@ -35,8 +35,12 @@ def check_model(
     device: torch.device,
     *,
     fingerprint: bool,
+    anywhere: Collection[str] = (),
 ) -> None:
-    """Raise LoadError (DFS801) at the first difference to the model of the module."""
+    """Raise LoadError (DFS801) at the first difference to the model of the module.
+
+    The tensors in `anywhere` may lie in host memory as well as on the device.
+    """
     module = module_map.module
     for path, submodule in model.named_modules():
         if submodule.training:
@@ -65,11 +69,21 @@ def check_model(
             raise _misfit(
                 module_map, model, f"`{path}` is {given} instead of {expected}"
             )
+        if tensor.device.type == "cpu" and path in anywhere:
+            continue
+        if tensor.device.type == "meta":
+            raise LoadError(
+                "DFS801",
+                f"the model's `{path}` is on `meta`, where it has no memory: load the "
+                f"model's weights before {module}.",
+            )
         if tensor.device != device:
             raise LoadError(
                 "DFS801",
                 f"{module} was loaded for `{device}`, but the model's `{path}` is on "
-                f"`{tensor.device}`: move the model there first.",
+                f"`{tensor.device}`: move the model there first"
+                # What is fetched may stay where it is.
+                + (", or load with `place=True`." if anywhere else "."),
             )
     if (digest := module_map.fingerprint.get("tensors")) is not None and (
         difference := tensor_difference(digest, model, module_map.tensors)

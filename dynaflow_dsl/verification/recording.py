@@ -23,12 +23,14 @@ from dynaflow_dsl.runtime.model import StreamOptions
 from dynaflow_dsl.runtime.streams import Streams
 from dynaflow_dsl.verification.clocks import MAIN, Clocks, recording_streams
 from dynaflow_dsl.verification.memory import Access, Memory, Place, Record, extent_of
+from dynaflow_dsl.verification.weights import Brought, WeightWatch
 
 FaultKind: TypeAlias = Literal[
     "read before write",
     "write before read",
     "write before write",
     "early free",
+    "weights of another layer",
     "output not on main",
     "not joined",
 ]
@@ -55,6 +57,10 @@ class Fault:
                 return (
                     f"{self.kind}: the result of {later} was dropped before "
                     f"{self.place.stream} had waited for {earlier}"
+                )
+            case "weights of another layer":
+                return (
+                    f"{self.kind}: {later} finds in its buffer what {earlier} brought"
                 )
             case "output not on main":
                 return f"{self.kind}: main has not waited for {later}"
@@ -147,13 +153,14 @@ class Recorder:
             self.clocks.add(name)
         self.clocks.current = MAIN
         self.clocks.tick()  # stands for whatever made the inputs
-        observer = _Observer(self.clocks, file)
+        watch = WeightWatch()
+        observer = _Observer(self.clocks, file, watch)
         for tensor in constants:
             observer.memory.add(tensor, _OUTSIDE, external=True)
         observer.add_inputs(tree_leaves(arguments))
         self.clocks.before = observer.poll
         try:
-            with observer:
+            with watch.on(executor), observer:
                 outputs = executor(*arguments)
         finally:
             self.clocks.before = _nothing
@@ -185,13 +192,16 @@ class _OpenBlock:
 class _Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Sees every operation with its stream, and every free."""
 
-    def __init__(self, clocks: Clocks, file: str) -> None:
+    def __init__(self, clocks: Clocks, file: str, watch: WeightWatch) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.memory = Memory()
         self.faults: list[Fault] = []
         self.operations = 0
         self._clocks = clocks
         self._file = file
+        self._watch = watch
+        # By the storage of a buffer: whose weights it holds, and what brought them.
+        self._holds: dict[int, tuple[Brought, Place]] = {}
         self._blocks: list[_OpenBlock] = []
         self._open: dict[str, _OpenBlock] = {}
 
@@ -291,6 +301,7 @@ class _Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for tensor in given:
                 write = any(tensor is one for one in written)
                 self._access(tensor, place, number, write, clock)
+                self._weights(tensor, place, write)
             for tensor in made:
                 record = self.memory.add(tensor, place)
                 extent = extent_of(tensor)
@@ -313,6 +324,16 @@ class _Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 kind = "write before write" if access.write else "write before read"
             self.faults.append(Fault(kind, place, access.place, self._file))
         record.accesses.append(Access(place, number, write, extent))
+
+    def _weights(self, tensor: torch.Tensor, place: Place, write: bool) -> None:
+        """Whether a buffer holds the weights of the layer that reads it."""
+        buffer = tensor.untyped_storage()._cdata
+        if self._watch.bringing is not None:
+            if write:
+                self._holds[buffer] = (self._watch.bringing, place)
+        elif (held := self._holds.get(buffer)) and held[0] not in self._watch.reading:
+            kind: FaultKind = "weights of another layer"
+            self.faults.append(Fault(kind, place, held[1], self._file))
 
     def _plan_line(self) -> tuple[int, int]:
         """Line and call of the outermost frame of the module.

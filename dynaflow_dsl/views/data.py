@@ -88,7 +88,14 @@ def _part(part: BoundPart, claims: Claimed | None) -> dict[str, object]:
         bodies.append(
             [_operation(item, part.attached, terms) for item in body.operations]
         )
-    return {"part": part.name, "instances": used, "bodies": bodies}
+    found: dict[str, object] = {
+        "part": part.name,
+        "instances": used,
+        "bodies": bodies,
+    }
+    if part.fetches:
+        found["weights"] = [list(body.parameters) for body in part.bodies]
+    return found
 
 
 def _operation(

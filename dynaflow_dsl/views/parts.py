@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
+from typing import TypeAlias
 
 from dynaflow_dsl.bind.model import (
     AFTER,
@@ -15,12 +16,14 @@ from dynaflow_dsl.bind.model import (
     BoundSection,
     Gaps,
 )
-from dynaflow_dsl.graph.model import Operation
+from dynaflow_dsl.graph.model import Operation, TensorType
 from dynaflow_dsl.resolve.model import FirstMatchSelector, Part, Selector
 from dynaflow_dsl.resolve.selectors import operands
 from dynaflow_dsl.views.claims import Claimed, claimed
 
 ATTACHED = "+"
+
+Types: TypeAlias = Mapping[str, TensorType]
 
 
 def parts(binding: Binding) -> str:
@@ -29,10 +32,11 @@ def parts(binding: Binding) -> str:
     Operations are grouped by module, relative to the module that the `each` matched. A
     number says which term of the selector named an operation, where several could; a
     `+` marks those that no selector named and the rule for own operations attached. A
-    part whose iterations run different programs lists each program. The text ends in
-    a newline.
+    part whose iterations run different programs lists each program, and one that brings
+    weights lists them. The text ends in a newline.
     """
     claims = claimed(binding)
+    types = {item.name: item.value.type for item in binding.graph.inputs}
     declared = {part.name: part for part in binding.schedule.parts}
     sections: list[str] = []
     if binding.before is not None:
@@ -41,7 +45,12 @@ def parts(binding: Binding) -> str:
         if binding.gaps is not None:
             sections += _between(binding.gaps, number, section)
         for part in section.parts:
-            sections += _inside(section, part, declared[part.name], claims)
+            here = declared[part.name]
+            sections += (
+                _brought(section, part, here, types)
+                if part.fetches
+                else _inside(section, part, here, claims)
+            )
     if binding.after is not None:
         sections.append(_outside(AFTER, binding.after))
     for section in binding.sections:
@@ -85,6 +94,26 @@ def _between(gaps: Gaps, number: int, section: BoundSection) -> Iterator[str]:
                 where = "before the parts outside 'each'"
             title = f"{GAP}: {where}, on main, {_count(body.operations)}"
             yield "\n".join([title, *_listing(body.operations, "", {})])
+
+
+def _brought(
+    section: BoundSection, part: BoundPart, declared: Part, types: Types
+) -> Iterator[str]:
+    """The weights of a part that brings them, by what is the same in iterations."""
+    for index, body in enumerate(part.bodies):
+        members = [n for n, item in enumerate(part.instances) if item.body == index]
+        title = (
+            f"{part.name}: {section.word} {numbers(members)}, on "
+            f"{declared.streams[0]}, {_plural(len(body.parameters), 'weight')} from "
+            "host memory"
+        )
+        path = section.iterations[body.example].path
+        width = max(len(name) - len(path) for name in body.parameters)
+        rows = (
+            f"    {name[len(path) :]:{width}}  {types[name]}"
+            for name in body.parameters
+        )
+        yield "\n".join([title, *rows])
 
 
 def _inside(

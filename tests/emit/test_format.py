@@ -18,9 +18,17 @@ from dynaflow_dsl.plan import plan
 from dynaflow_dsl.prove.model import ProvedPlan
 from tests.emit.formatting import formatted
 from tests.plan.layered import ROWS, Layered, Read, Shape, file_of, graph_of, traced
-from tests.prove.schedules import order, scheduled, schedules, stagger
+from tests.prove.schedules import (
+    fetching,
+    order,
+    scheduled,
+    schedules,
+    stagger,
+    weighted,
+    written,
+)
 
-SCHEDULES = schedules()
+SCHEDULES = {**schedules(), **fetching()}
 LONG = "a_part_whose_name_says_everything_that_it_does_and_a_little_more"
 
 
@@ -53,6 +61,20 @@ def test_names_of_every_length(length: int) -> None:
             *(["side"] if pieces > 1 else []),
         ).text()
         assert formatted(text) == text
+
+
+@pytest.mark.parametrize("length", [1, 8, 17, 24, 33, 45, len(LONG)])
+def test_parts_that_bring_weights_with_names_of_every_length(length: int) -> None:
+    name = f"p{LONG[:length]}"
+    text = f"""    stream s_{name}
+    each layer in .layers.*:
+        part {name} on s_{name} = weights in .
+        part body = rest
+        order:
+            {name} | prev.body
+"""
+    made = written(weighted(3), text).text()
+    assert formatted(made) == made
 
 
 def test_many_parts_and_streams() -> None:

@@ -34,6 +34,7 @@ def models() -> dict[str, TracedModel]:
     return {
         "llama": traced(tensor_parallel.llama(ways=8, entries="serve", layers=3)),
         "llama/halves.dfs": traced(llama.decode(layers=3)),
+        "llama/prefetch.dfs": traced(llama.prefill(layers=3)),
         "moe": traced(expert_parallel.deepseek_v3(ways=4, layers=4)),
         "clip": traced(clip.both(layers=2)),
     }
@@ -54,6 +55,7 @@ def found(
     ("name", "plans"),
     [
         ("llama/halves.dfs", 1),
+        ("llama/prefetch.dfs", 1),
         ("llama/two_batch.dfs", 2),
         ("llama/nanoflow.dfs", 2),
         ("llama/tokenweave.dfs", 2),
@@ -74,13 +76,6 @@ def test_an_example_is_proved_for_its_model(
     assert len(checked.plans) == plans
 
 
-def test_fetched_weights_are_refused_until_they_run() -> None:
-    read = pipeline.read_schedule(EXAMPLES / "llama/prefetch.dfs")
-    assert [f"{d.code}: {d.message}" for d in read.diagnostics] == [
-        "DFS020: 'weights in' is not in this release yet"
-    ]
-
-
 def test_a_tensor_parallel_schedule_is_refused_for_a_whole_model(
     models: dict[str, TracedModel],
 ) -> None:
@@ -92,6 +87,7 @@ def test_a_tensor_parallel_schedule_is_refused_for_a_whole_model(
 @pytest.mark.parametrize(
     ("name", "concurrent"),
     [
+        ("llama/prefetch.dfs", {"fetch | prev.body"}),
         ("llama/two_batch.dfs", {"attn[1] | attn_reduce[0]", "mlp[1] | mlp_reduce[0]"}),
         ("llama/nanoflow.dfs", {"ffn[0] | o_reduce[2]", "prev.ffn_reduce[1] | qkv[0]"}),
         ("moe/shared_expert.dfs", {"dispatch | shared"}),

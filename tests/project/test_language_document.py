@@ -30,7 +30,7 @@ BLOCKS = [(match["marks"].split(), match["text"]) for match in FENCE.finditer(DO
 
 LAYER = """
     norm%i = relu(h%i) @ model.layers.%i.input_layernorm
-    q%i = relu(norm%i) @ model.layers.%i.self_attn.q_proj
+    q%i = mul.Tensor(norm%i, Q.weight) @ Q
     k%i = relu(norm%i) @ model.layers.%i.self_attn.k_proj
     v%i = relu(norm%i) @ model.layers.%i.self_attn.v_proj
     s%i = mul.Tensor(q%i, k%i) @ model.layers.%i.self_attn
@@ -41,17 +41,25 @@ LAYER = """
     r%i = add.Tensor(h%i, o%i) @ model.layers.%i
     p%i = relu(r%i) @ model.layers.%i.post_attention_layernorm
     g%i = relu(p%i) @ model.layers.%i.mlp.gate_proj marked gate
-    u%i = relu(p%i) @ model.layers.%i.mlp.up_proj
+    u%i = mul.Tensor(p%i, UP.weight) @ UP
     m%i = mul.Tensor(g%i, u%i) @ model.layers.%i.mlp by model.swiglu
     d%i = relu(m%i) @ model.layers.%i.mlp.down_proj
     h%n = add.Tensor(r%i, d%i) @ model.layers.%i
 """
+for short, module in (("Q", "self_attn.q_proj"), ("UP", "mlp.up_proj")):
+    LAYER = re.sub(rf"\b{short}\b", f"model.layers.%i.{module}", LAYER)
 LAYERS = 4
 
 
 def model(layers: int) -> str:
+    weights = " ".join(
+        f"model.layers.{i}.{module}.weight:fixed"
+        for i in range(layers)
+        for module in ("self_attn.q_proj", "mlp.up_proj")
+    )
     return f"""
     input x
+    weight {weights}
     h0 = relu(x) @ model.embed_tokens
     {repeat(LAYER, layers)}
     last = relu(h{layers}) @ model.norm
@@ -65,6 +73,10 @@ CHANGED = {
     "DFS205": ("r2 = add.Tensor(h2, o2)", "r2 = add.Tensor(h1, o2)"),
     "DFS206": ("p%i =", "add_.Tensor(o%i, h%i) @ model.layers.%i.mlp\n    p%i ="),
     "DFS207": ("norm%i = relu", "norm%i = ?reshape"),
+    "DFS208": (
+        "d%i = relu(m%i)",
+        "d%i = mul.Tensor(m%i, model.layers.0.mlp.up_proj.weight)",
+    ),
     "DFS601": ("g%i = relu(p%i)", "g%i = sum(p%i)"),
     "DFS321": ("g%i = relu(p%i)", "g%i = nonzero(p%i)"),
     "DFS308": ("norm%i = relu(h%i)", "norm%i = relu(x)"),

@@ -246,5 +246,72 @@ def forms() -> dict[str, Scheduled]:
     }
 
 
+WEIGHTED = """
+    a%i = mul.Tensor(h%i, layers.%i.a.w) @ layers.%i.a
+    b%i = mul.Tensor(a%i, layers.%i.b.w) @ layers.%i.b
+    h%n = add.Tensor(b%i, h%i) @ layers.%i.c
+"""
+
+
+def weighted(count: int) -> str:
+    """Layers of three modules, two of which have weights."""
+    names = (f"layers.{i}.{part}.w:fixed" for i in range(count) for part in "ab")
+    weights = "\n".join(f"weight {name}" for name in names)
+    layers = repeat(WEIGHTED, count)
+    return f"input h0\n{weights}\n{layers}\nreturn h{count}"
+
+
+def fetching() -> dict[str, Scheduled]:
+    """Weights that are brought to buffers, on a stream of their own and on others."""
+    ahead = """    stream copy
+    each layer in .layers.*:
+        part fetch on copy = weights in .
+        part body = rest
+        order:
+            fetch | prev.body
+"""
+    apart = """    stream copy
+    stream side
+    each layer in .layers.*:
+        part bring_a on copy = weights in .a
+        part bring_b on copy = weights in .b
+        part a = .a
+        part b on side = .b
+        part c = .c
+        order:
+            bring_a | prev.b
+            bring_b | prev.c
+            a
+"""
+    halves = """    stream copy
+    stream side
+    split batch into 2 as mb
+    each layer in .layers.*:
+        part fetch on copy = weights in .
+        part a on side = .a
+        part b = rest
+        order:
+            fetch | prev.b[1]
+            a[0]
+            a[1] | b[0]
+"""
+    behind = """    stream side
+    each layer in .layers.*:
+        part fetch = weights in (. - .a)
+        part a on side = .a
+        part b = rest
+        order:
+            a | fetch
+            b
+"""
+    return {
+        "weights a layer ahead": written(weighted(5), ahead),
+        "weights a layer ahead, two layers": written(weighted(2), ahead),
+        "two parts that bring weights": written(weighted(4), apart),
+        "weights for halves": written(weighted(5), halves),
+        "weights on main": written(weighted(4), behind),
+    }
+
+
 SCHEDULED_HALVES = schedules()["halves"]
 SHORT = ("halves", "three uneven pieces", "no split, last aside")

@@ -9,11 +9,11 @@ import pytest
 from dynaflow_dsl.plan.model import Plan
 from dynaflow_dsl.prove import prove
 from tests.prove.program_mutations import mutations, removals
-from tests.prove.schedules import SHORT, forms, schedules
+from tests.prove.schedules import SHORT, fetching, forms, schedules
 from tests.simulator.text import judge
 from tests.simulator.verdict import judge_plan
 
-SCHEDULES = {**schedules(), **forms()}
+SCHEDULES = {**schedules(), **forms(), **fetching()}
 
 
 def refused(plan: Plan) -> bool:

@@ -231,7 +231,7 @@ def test_a_device_without_streams_is_refused(halves: ModuleType, toy: Toy) -> No
 def test_a_model_elsewhere_is_refused(halves: ModuleType, toy: Toy) -> None:
     with torch.device("meta"):
         model = Toy().eval()
-    assert "is on `meta`: move the model" in refusal(halves, model).message
+    assert "is on `meta`, where it has no memory" in refusal(halves, model).message
 
 
 def test_weights_that_no_layer_has(halves: ModuleType, toy: Toy) -> None:

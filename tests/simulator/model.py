@@ -5,7 +5,7 @@ No plan has a say in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from dynaflow_dsl.bind.model import Binding, Instance
@@ -19,6 +19,13 @@ class Own(NamedTuple):
     """Where a piece has what is not cut."""
 
     piece: int
+
+
+class Brought(NamedTuple):
+    """The weights that a part has brought for an iteration."""
+
+    part: str
+    iteration: int
 
 
 class Given(NamedTuple):
@@ -43,8 +50,17 @@ Term: TypeAlias = Given | Made
 class Model:
     """The parts in program order, over all pieces: what every step should read."""
 
-    def __init__(self, binding: Binding, pieces: int) -> None:
-        self.binding, self.pieces = binding, pieces
+    def __init__(
+        self, binding: Binding, pieces: int, buffers: Mapping[str, int]
+    ) -> None:
+        self.binding, self.pieces, self.buffers = binding, pieces, buffers
+        self.brought = {
+            name: Brought(part.name, i)
+            for part in binding.parts
+            if part.fetches
+            for i, instance in enumerate(part.instances)
+            for name in instance.parameters
+        }
         self.parts = {part.name: part for part in binding.everything}
         self.whole = {
             part.name
@@ -139,6 +155,21 @@ class Model:
             if operation.operator.startswith("_c10d_functional.")
         )
         return [(Resource(texts[-1]), None) for texts in groups if texts]
+
+    def weights(self, part: str, index: int) -> dict[Cell, Brought]:
+        """The buffers that a step fills or reads, with whose weights they hold then."""
+        bound = self.parts[part]
+        if bound.fetches:
+            brought = [Brought(part, index)]
+        else:
+            names = bound.instances[index].parameters
+            brought = [self.brought[name] for name in names if name in self.brought]
+        return {
+            (f"buffer {i % (self.buffers.get(name) or 1)} of {name}", None): Brought(
+                name, i
+            )
+            for name, i in brought
+        }
 
     def touched(
         self, instance: Instance, piece: int | None, *, written: bool = False

@@ -33,7 +33,7 @@ from dynaflow_dsl.plan.model import (
     Variable,
     Wait,
 )
-from tests.simulator.model import Given, Instant, Made, Model, Term, made_by
+from tests.simulator.model import Brought, Given, Instant, Made, Model, Term, made_by
 from tests.simulator.queues import Cell, Item, Kernel, Recording, Role
 
 # Read by all steps of a schedule: what the caller's stream did before.
@@ -93,6 +93,7 @@ class Simulation:
     inputs: dict[str, Tensor] = field(default_factory=dict)
     terms: dict[Cell, Term] = field(default_factory=dict)
     histories: dict[Cell, tuple[Instant, ...]] = field(default_factory=dict)
+    brought: dict[Cell, Brought] = field(default_factory=dict)
     waiting: dict[str, list[Cell]] = field(default_factory=dict)
     joined: bool = False
     storages: int = 0
@@ -216,16 +217,30 @@ class Simulation:
             for row, cell in zip(made.rows, made.cells, strict=True):
                 self.terms[cell] = made_by(instant, k, row)
         used = model.resources(call.part, instance)
+        brought = self._weights(call, layer)
         # Who writes in place comes before later writers, whatever it reads there.
-        seen = [c for o in operands for c in o.cells] + touched
+        seen = [c for o in operands for c in o.cells] + touched + brought
+        written += brought if model.parts[call.part].fetches else []
         reads = (START, *(c for c in seen if c not in written))
         writes = (*(c for made in results for c in made.cells), *written, *used)
         number = self._launch(call.stream, call.label, reads, writes)
         self.calls.setdefault(instant, []).append(number)
-        for cell in written:
+        for cell in model.touched(instance, call.piece, written=True):
             self.histories[cell] = (*self._history(cell), instant)
         for name, made in zip(call.results, results, strict=False):
             self._bind(name, made)
+
+    def _weights(self, call: Call, layer: int) -> list[Cell]:
+        """The buffers that a step fills, or reads as they were filled for it."""
+        model = self.model
+        found = model.weights(call.part, layer)
+        for cell, brought in found.items():
+            if model.parts[call.part].fetches:
+                self.brought[cell] = brought
+            elif self.brought.get(cell) != brought:
+                text = f"{call.label} finds other weights in {cell[0]}"
+                self.faults.append(("value", text))
+        return list(found)
 
     def _in_order(
         self, touched: Sequence[Cell], wanted: Sequence[Any], call: Call, layer: int

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from tests.simulator.queues import Kernel, Recording
+from tests.simulator.queues import Cell, Kernel, Recording
 from tests.simulator.stand_ins import (
     Piece,
     Recorder,
@@ -73,6 +73,63 @@ class PartRecord:
     which: Any = None
 
 
+@dataclass(frozen=True, slots=True)
+class FetchRecord:
+    layers: Any
+    weights: Any
+    buffers: int
+
+
+def paths(record: PartRecord | FetchRecord, position: int) -> frozenset[str]:
+    """Paths of the weights that an iteration reads or brings."""
+    layer = str(record.layers[position])
+    found = (
+        given.replace("{}", layer) if isinstance(given, str) else given[position]
+        for given in (record.weights or {}).values()
+    )
+    return frozenset(path for path in found if path is not None)
+
+
+@dataclass(slots=True)
+class Buffers:
+    """Where weights are brought to: one cell for each buffer of each part."""
+
+    recorder: Recorder
+    fetches: dict[str, FetchRecord]
+    storages: dict[tuple[str, int], Storage] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, fetch in self.fetches.items():
+            for number in range(fetch.buffers):
+                made = Storage(self.recorder, (None,), owned=False)
+                self.storages[name, number] = made
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        return tuple(storage.cells[0] for storage in self.storages.values())
+
+    def cell(self, name: str, position: int) -> Cell:
+        return self.storages[name, position % self.fetches[name].buffers].cells[0]
+
+    def bring(self, name: str) -> Callable[[int], None]:
+        def run(position: int) -> None:
+            token = ("weights", *sorted(paths(self.fetches[name], position)))
+            write = (self.cell(name, position), token, ())
+            self.recorder.launch(Kernel(f"{name} {position}", (), (write,)))
+
+        return run
+
+    def read(self, part: PartRecord, position: int) -> tuple[Cell, ...]:
+        """What a part reads: of the iterations that bring some of its weights."""
+        wanted = paths(part, position)
+        return tuple(
+            self.cell(name, other)
+            for name, fetch in self.fetches.items()
+            for other in range(len(fetch.layers))
+            if wanted & paths(fetch, other)
+        )
+
+
 @dataclass(slots=True)
 class ModuleText:
     """A module's text, run without anything of the compiler or of torch."""
@@ -93,6 +150,7 @@ class ModuleText:
         self.names |= {
             "torch": self.torch,
             "Executor": object,
+            "Fetch": FetchRecord,
             "Part": PartRecord,
             "Split": lambda name, **options: (name, len(options["weights"])),
             "TensorSpec": lambda dtype, *shape: shape,
@@ -120,8 +178,12 @@ class ModuleText:
                 slices=lambda size: tuple(Piece(k) for k in range(pieces))
             ),
         )
+        fetches = executor.fetches() if hasattr(executor, "fetches") else {}
+        buffers = Buffers(recorder, fetches)
+        for name in fetches:
+            setattr(fake, name, buffers.bring(name))
         for name, part in executor.parts().items():
-            setattr(fake, name, _part(recorder, name, part, known))
+            setattr(fake, name, _part(recorder, name, part, known, buffers))
         inputs = {
             name: _inputs(recorder, specs, dimension, pieces)
             for name, specs in executor.inputs.items()
@@ -134,7 +196,8 @@ class ModuleText:
             (name, k, cell) for name in cells for k, cell in enumerate(cells[name])
         ]
         given = tuple((cell, ("given", name, k), ()) for name, k, cell in everything)
-        recorder.launch(Kernel("the caller's inputs", (), given, "start"))
+        # The step before may have been another one that used the same buffers on main.
+        recorder.launch(Kernel("the caller's inputs", buffers.cells, given, "start"))
         error = ""
         try:
             results = getattr(executor, method)(fake, *inputs.values())
@@ -166,7 +229,11 @@ def _inputs(recorder: Recorder, specs: Any, dimension: str | None, pieces: int) 
 
 
 def _part(
-    recorder: Recorder, name: str, part: PartRecord, known: dict[str, Function]
+    recorder: Recorder,
+    name: str,
+    part: PartRecord,
+    known: dict[str, Function],
+    buffers: Buffers,
 ) -> Callable[..., Any]:
     def run(layer: int, *operands: Any) -> Any:
         bodies = part.body if isinstance(part.body, list) else [part.body]
@@ -180,6 +247,7 @@ def _part(
             function.results,
             function.shared,
             function.written,
+            buffers.read(part, layer),
         )
         return made[0] if len(made) == 1 else tuple(made)
 

@@ -91,8 +91,10 @@ def compute(
     results: int,
     shared: frozenset[int] = frozenset(),
     written: Sequence[int] = (),
+    weights: tuple[Cell, ...] = (),
 ) -> list[Tensor]:
-    """One kernel: every row of a result depends on that row of the operands."""
+    """One kernel: every row of a result depends on that row of the operands, and on
+    what the buffers of its weights hold."""
     for operand in operands:
         if not isinstance(operand, Tensor):
             raise Refused(f"{part} is given {operand!r}")
@@ -103,7 +105,7 @@ def compute(
     name = part if layer is None else f"{part} {layer}"
 
     def of_row(row: int | None) -> tuple[Cell, ...]:
-        return tuple(operand.cell(row) for operand in operands)
+        return (*(operand.cell(row) for operand in operands), *weights)
 
     made = [
         Storage(recorder, (None,) if k in shared else rows, owned=True)

@@ -51,7 +51,7 @@ def _run(
     *,
     captured: bool = False,
 ) -> tuple[list[Fault], Explored | None, Simulated]:
-    model = Model(plan.binding, pieces)
+    model = Model(plan.binding, pieces, plan.buffers)
     simulated = Simulation(model, streams, captured).run(program)
     found = [Fault(kind, text) for kind, text in simulated.faults]
     if simulated.recording.error:

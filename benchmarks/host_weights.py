@@ -1,0 +1,240 @@
+"""Weights in host memory, fetched a layer ahead, beside fetching them in turn.
+
+    python -m benchmarks.host_weights --layers 8 -o FILE.json
+
+Layers of Llama 3 8B (any other shape by options) run prefill in three ways: `ahead`
+fetches a layer's weights while the layer before computes, `in turn` right before they
+are read, and `resident` has all of them on the device. Each is captured in one CUDA
+graph where the device captures. `copies` makes all copies of one step and nothing else.
+All run in one process on the same inputs, in alternating rounds.
+
+What `ahead` can gain over `in turn` is bounded: its step takes at least as long as what
+it computes, and as the copies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from dynaflow_dsl import pipeline
+from dynaflow_dsl.measurement import machine
+from dynaflow_dsl.measurement.rounds import MINIMUM_ROUNDS, alternate, paired_ratio
+from dynaflow_dsl.models import llama
+from dynaflow_dsl.runtime import Executor
+from dynaflow_dsl.source import Source
+from dynaflow_dsl.trace import TraceSpec, trace
+
+HEAD = """dfs 1
+
+schedule {name}:
+    {stream}capture batch at [{batch}]
+
+    each layer in .model.layers.*:
+"""
+BODIES = {
+    "ahead": """
+        part fetch on copy = weights in .
+        part body = rest
+
+        order:
+            fetch | prev.body
+""",
+    "in turn": """
+        part fetch = weights in .
+        part body = rest
+
+        order:
+            fetch
+            body
+""",
+    "resident": """
+        part body = rest
+
+        order:
+            body
+""",
+}
+
+
+def schedule(name: str, batch: int) -> str:
+    """The text of one of the ways."""
+    stream = "stream copy\n    " if name == "ahead" else ""
+    head = HEAD.format(name=name.replace(" ", "_"), stream=stream, batch=batch)
+    return head.rstrip("\n") + BODIES[name]
+
+
+def load(spec: TraceSpec, name: str, options: argparse.Namespace) -> Executor:
+    """The executor of one way, compiled."""
+    text = schedule(name, options.batch)
+    file = pipeline.understand(Source(f"{name}.dfs", text)).unwrap()
+    model = trace(spec, "benchmarks:host_weights", {}).unwrap()
+    compiled = pipeline.compile_schedules(file, model).unwrap()
+    names: dict[str, Any] = {}
+    # Generated modules find their map beside their file.
+    path = Path(options.folder) / f"{compiled.name}.py"
+    path.write_text(compiled.text, encoding="utf-8")
+    path.with_suffix(".map.json").write_text(compiled.map, encoding="utf-8")
+    exec(compile(compiled.text, str(path), "exec"), names)
+    step = names["load"](spec.model, options.device, compile=not options.text_only)
+    assert isinstance(step, Executor)
+    return step
+
+
+def copies(step: Executor) -> Callable[[], None]:
+    """All copies of one step of `ahead`, and nothing else."""
+    count = len(step.fetches()["fetch"].layers)
+    fetch: Callable[[int], None] = step.fetch  # type: ignore[attr-defined]
+
+    def call() -> None:
+        for position in range(count):
+            fetch(position)
+
+    return call
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Times of all ways, and how they relate."""
+    spec = llama.prefill(
+        layers=options.layers,
+        hidden=options.hidden,
+        heads=options.heads,
+        kv_heads=options.kv_heads,
+        intermediate=options.intermediate,
+        vocab=options.vocab,
+        capacity=options.sequence,
+        sequence=options.sequence,
+        dtype=options.dtype,
+        device=options.device,
+        initializer_range=0.02,
+    )
+    torch.manual_seed(0)
+    arguments = spec.entries["prefill"].arguments({"batch": options.batch})
+    steps = {name: load(spec, name, options) for name in BODIES}
+    calls: dict[str, Callable[[], object]] = {
+        name: lambda step=step: step(*arguments)  # type: ignore[misc]
+        for name, step in steps.items()
+    }
+    calls["copies"] = copies(steps["ahead"])
+    results = {}
+    for name, call in calls.items():
+        # The first is run as it is and captured, the others replay.
+        for _ in range(3):
+            results[name] = call()
+    expected = results["resident"]
+    for name in ("ahead", "in turn"):
+        torch.testing.assert_close(results[name], expected, atol=5e-2, rtol=5e-2)
+    cuda = torch.device(options.device).type == "cuda"
+    synchronize: Callable[[], object] = torch.cuda.synchronize if cuda else lambda: None
+    measured = alternate(calls, options.rounds, options.seconds, synchronize)
+    times = {name: one.wall for name, one in measured.items()}
+    held = steps["ahead"].report().fetched
+    least = {name: median(values) for name, values in times.items()}
+    bound = least["in turn"] / max(least["resident"], least["copies"])
+    return {
+        "layers": options.layers,
+        "shape": [
+            options.hidden,
+            options.heads,
+            options.kv_heads,
+            options.intermediate,
+        ],
+        "dtype": options.dtype,
+        "batch": options.batch,
+        "sequence": options.sequence,
+        "captured": bool(steps["ahead"].report().sizes),
+        "host_bytes": held.host,
+        "buffer_bytes": held.buffers,
+        "gigabytes_per_second": round(held.host / least["copies"] / 1e9, 2),
+        "milliseconds": {
+            name: [round(1e3 * value, 4) for value in values]
+            for name, values in times.items()
+        },
+        "in turn to ahead": asdict(paired_ratio(times["in turn"], times["ahead"])),
+        "ahead to resident": asdict(paired_ratio(times["ahead"], times["resident"])),
+        "bound of in turn to ahead": round(bound, 3),
+    }
+
+
+def report(result: dict[str, Any]) -> str:
+    """The measurement as a table."""
+    used = result["machine"]
+    tokens = result["batch"] * result["sequence"]
+    lines = [
+        f"{result['layers']} layers of {result['shape']}, {result['dtype']}, {tokens} "
+        f"tokens, {result['rounds']} rounds, "
+        + ("captured" if result["captured"] else "uncaptured"),
+        f"{used.get('gpu', used['cpu'])}, torch {used['torch']}",
+        f"{result['host_bytes'] / 1e9:.2f} GB in host memory, "
+        f"{result['buffer_bytes'] / 1e9:.2f} GB of buffers, "
+        f"{result['gigabytes_per_second']} GB/s",
+        "",
+    ]
+    for name, values in result["milliseconds"].items():
+        numbers = (median(values), min(values), max(values))
+        lines.append(f"{name:10}" + "".join(f"{value:>10.3f} ms" for value in numbers))
+    lines.append("")
+    for name in ("in turn to ahead", "ahead to resident"):
+        ratio = result[name]
+        lines.append(
+            f"{name}: {ratio['median']:.3f} [{ratio['low']:.3f}, {ratio['high']:.3f}]"
+        )
+    lines.append(f"bound of in turn to ahead: {result['bound of in turn to ahead']}")
+    return "\n".join(lines)
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Measure, print the table, and write the JSON if asked."""
+    options = _parse(words)
+    with tempfile.TemporaryDirectory() as folder:
+        options.folder = folder
+        result = measure(options)
+    result = {
+        "rounds": options.rounds,
+        "machine": machine.describe(options.device),
+        **result,
+    }
+    print(report(result))
+    if options.output is not None:
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(result, indent=2) + "\n"
+        options.output.write_text(text, encoding="utf-8")
+
+
+def _parse(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.host_weights",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--hidden", type=int, default=4096)
+    parser.add_argument("--heads", type=int, default=32)
+    parser.add_argument("--kv-heads", type=int, default=8)
+    parser.add_argument("--intermediate", type=int, default=14336)
+    # The layers are what is measured: a head of full width would take as long as two.
+    parser.add_argument("--vocab", type=int, default=1024)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--sequence", type=int, default=256)
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--seconds", type=float, default=0.5, help="of one sample")
+    parser.add_argument("--text-only", action="store_true", help="compile no part")
+    parser.add_argument("-o", dest="output", type=Path, metavar="FILE.json")
+    options = parser.parse_args(words)
+    if options.rounds < MINIMUM_ROUNDS:
+        parser.error(f"--rounds must be at least {MINIMUM_ROUNDS}")
+    return options
+
+
+if __name__ == "__main__":
+    main()
