@@ -121,9 +121,7 @@ def test_replays_bring_the_weights_anew(
     built: Built, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = FakeGraphs()
-    monkeypatch.setattr(
-        "dynaflow_dsl.runtime.load.make_graphs", lambda *_: backend
-    )
+    monkeypatch.setattr("dynaflow_dsl.runtime.load.make_graphs", lambda *_: backend)
     step = loaded(built)
     model = built.spec.model
     # All buffers: what a graph does not fill again, it would read as it was left.

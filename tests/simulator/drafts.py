@@ -23,7 +23,7 @@ from dynaflow_dsl.plan.model import (
 )
 from dynaflow_dsl.resolve.model import Run, Step, Window
 from tests.simulator.lifetimes import Line, walk
-from tests.simulator.random_models import Drawing, place, with_windows
+from tests.simulator.random_models import FETCH, RING, Drawing, place, with_windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,13 @@ class Draft:
     def plan(self, sequential: Program) -> Plan:
         """The plan, with layers of equal text as loops."""
         binding = with_windows(self.binding, tuple(self._windows()))
-        return Plan(binding, self.drawing.streams, Program(rolled(self)), sequential)
+        return Plan(
+            binding,
+            self.drawing.streams,
+            Program(rolled(self)),
+            sequential,
+            {FETCH: RING},
+        )
 
     def _windows(self) -> list[Window]:
         windows = []

@@ -304,12 +304,28 @@ def share(draft: Draft, random: Random) -> Draft | None:
     if not unordered:
         return None
     names = {call.part for call in random.choice(unordered)}
-    by_group = random.random() < 0.6
-    parts = tuple(
-        (with_group if by_group else with_hidden)(part) if part.name in names else part
-        for part in draft.binding.sections[0].parts
-    )
+    return _sharing(draft, names, by_group=random.random() < 0.6)
+
+
+def share_on_a_stream(draft: Draft, random: Random) -> Draft | None:
+    """Two parts of one stream write memory that is no tensor of theirs, in whatever
+    order they happen to run."""
+    parts = [part for part in draft.drawing.parts if len(set(part.streams)) == 1]
+    pairs_of_parts = [
+        {one.name, other.name}
+        for n, one in enumerate(parts)
+        for other in parts[n + 1 :]
+        if one.streams[0] == other.streams[0]
+    ]
+    if not pairs_of_parts:
+        return None
+    return _sharing(draft, random.choice(pairs_of_parts), by_group=False)
+
+
+def _sharing(draft: Draft, names: set[str], *, by_group: bool) -> Draft:
+    change = with_group if by_group else with_hidden
     (section,) = draft.binding.sections
+    parts = tuple(change(p) if p.name in names else p for p in section.parts)
     sections = (replace(section, parts=parts),)
     return replace(draft, binding=replace(draft.binding, sections=sections))
 
@@ -348,24 +364,25 @@ def _bound(statement: Statement) -> tuple[str, ...]:
 
 
 # How often each is tried first: more often what rarely applies or stands alone.
-PLANTS: dict[Plant, int] = {
+PLANTS: dict[Plant, float] = {
     drop_wait: 2,
     drop_fork: 4,
-    drop_wait_for_memory: 100,
-    drop_wait_for_group: 100,
+    drop_wait_for_memory: 170,
+    drop_wait_for_group: 150,
     free_early: 3,
     drop_hold: 2,
     drop_join: 2,
-    leave_work: 400,
-    return_from_side: 20,
-    swap_pieces: 1,
-    read_another: 1,
-    drop_step: 36,
+    leave_work: 900,
+    return_from_side: 22,
+    swap_pieces: 0.5,
+    read_another: 0.3,
+    drop_step: 60,
     drop_name: 1,
     claim_falsely: 22,
-    say_falsely: 14,
-    swap_steps: 40,
-    share: 40,
+    say_falsely: 22,
+    swap_steps: 60,
+    share: 90,
+    share_on_a_stream: 16,
 }
 
 

@@ -38,6 +38,9 @@ from dynaflow_dsl.source import Source, Span
 TEXT = Source("random.dfs", "".join(f"{n:03d}\n" for n in range(250)))
 RING = 2
 
+# The part that brings the weights of each layer to one of `RING` buffers.
+FETCH = "fetch"
+
 
 def place(number: int) -> Span:
     """A place of its own for everything that a message may point at."""
@@ -76,17 +79,15 @@ def draw(random: Random) -> Drawing:
     streams = ("main", "left", "right", "third")[: random.choice((2, 2, 2, 3, 3, 4))]
     layers = random.choice((1, 2, 2, 3, 3, 4))
     pieces = random.choice((1, 1, 2, 2, 2, 3)) if layers < 3 else random.choice((1, 2))
-    most = max(1, min(3, 7 // (layers * pieces)))
+    most = max(1, min(3, 8 // (layers * pieces)))
     names = ["ab", "cd", "ef"][: random.randint(1, most)]
     ring = random.random() < 0.3
     parts: list[Drawn] = []
     if ring:
         stream = random.choice(streams[1:])
-        parts.append(
-            Drawn("fetch", (), (), (stream,) * pieces, True, (("ring", True),))
-        )
+        parts.append(Drawn(FETCH, (), (), (stream,) * pieces, True, (("ring", True),)))
     made: list[tuple[str, int]] = []
-    state, keys = random.random() < 0.2, random.random() < 0.35
+    state, keys = random.random() < 0.35, random.random() < 0.45
     group = random.random() < 0.45
     later = [(name, 0) for name in names]
     for n, name in enumerate(names):
@@ -206,11 +207,32 @@ def _part(n: int, part: Drawn, drawing: Drawing, axes: dict[str, int]) -> BoundP
         inputs = [_input(read, i, drawing) for read in part.reads]
         outputs = tuple(value_of(part.name, i, k) for k in range(len(part.outputs)))
         axes |= {v: 0 for v, cut in zip(outputs, part.outputs, strict=True) if cut}
-        touched = tuple((memory(name, i), writes) for name, writes in part.touches)
+        touched = tuple(
+            (memory(name, i), writes) for name, writes in part.touches if name != "ring"
+        )
         inputs += [name for name, _ in touched]
-        instances.append(Instance(0, (), tuple(inputs), (), outputs, touched))
+        brought = any(name == "ring" for name, _ in part.touches)
+        parameters = (f"layers.{i}.weight",) if brought else ()
+        instances.append(
+            Instance(
+                0,
+                (),
+                tuple(inputs),
+                parameters,
+                outputs,
+                touched,
+                (FETCH,) if brought and part.name != FETCH else (),
+            )
+        )
     body = Body((), instances[0].inputs, (), instances[0].outputs)
-    bound_part = BoundPart(part.name, (body,), tuple(instances), (), frozenset())
+    bound_part = BoundPart(
+        part.name,
+        (body,),
+        tuple(instances),
+        (),
+        frozenset(),
+        fetches=part.name == FETCH,
+    )
     return with_group(bound_part, part.group) if part.group else bound_part
 
 
@@ -224,8 +246,10 @@ def with_group(part: BoundPart, group: str = "tp") -> BoundPart:
 
 def with_hidden(part: BoundPart) -> BoundPart:
     """The part with a write to memory that is none of its arguments."""
-    hidden = (("hidden", True),)
-    instances = (replace(i, touched=i.touched + hidden) for i in part.instances)
+    instances = (
+        replace(i, touched=(*dict.fromkeys((*i.touched, ("hidden", True))),))
+        for i in part.instances
+    )
     return replace(part, instances=tuple(instances))
 
 

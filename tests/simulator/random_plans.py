@@ -18,7 +18,6 @@ from dynaflow_dsl.bind.model import AFTER, BEFORE, Binding
 from dynaflow_dsl.plan.model import (
     Block,
     Call,
-    Choice,
     InputOperand,
     Join,
     Layer,
@@ -37,7 +36,6 @@ from dynaflow_dsl.plan.model import (
 from tests.simulator.drafts import Draft, with_claims
 from tests.simulator.lifetimes import Line, awaited, with_frees
 from tests.simulator.random_models import (
-    RING,
     Drawing,
     Drawn,
     bound,
@@ -206,7 +204,8 @@ class Writer:
                 operand = Variable(gathered[-1])
             operands.append(operand)
         for name, writes in part.touches:
-            operands.append(self._memory(name, unit))
+            if name != "ring":
+                operands.append(self._memory(name, unit))
             needs += self._earlier(name, unit, writes)
         if part.group:
             needs += [user for user, _ in self.touched[part.group, 0]]
@@ -299,10 +298,6 @@ class Writer:
         match name:
             case "keys":
                 return InputOperand("keys", Layer(unit.layer), piece=unit.piece)
-            case "ring":
-                options = tuple(InputOperand("ring", item=j) for j in range(RING))
-                table = tuple(i % RING for i in range(self.drawing.layers))
-                return Choice(options, table, Layer(unit.layer))
             case _:
                 return InputOperand(name)
 
