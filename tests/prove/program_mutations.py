@@ -78,11 +78,22 @@ def moves(plan: Plan) -> Iterator[Mutation]:
             yield Mutation(f"{kind} a block later", what, changed)
 
 
+def fewer_buffers(plan: Plan) -> Iterator[Mutation]:
+    """Every part that brings weights with one buffer less, or more."""
+    for name, count in plan.buffers.items():
+        for word, other in (("removed", count - 1), ("added", count + 1)):
+            if other:
+                buffers = {**plan.buffers, name: other}
+                what = f"{name} brings weights to {other} buffers"
+                yield Mutation(f"Buffer {word}", what, replace(plan, buffers=buffers))
+
+
 def mutations(plan: Plan) -> Iterator[Mutation]:
     """All of them."""
     yield from removals(plan)
     yield from moves(plan)
     yield from swaps(plan)
+    yield from fewer_buffers(plan)
 
 
 def swaps(plan: Plan) -> Iterator[Mutation]:
