@@ -1,6 +1,6 @@
 """Weights in host memory, fetched a layer ahead, beside fetching them in turn.
 
-    python -m benchmarks.host_weights --layers 8 -o FILE.json
+    python -m benchmarks.host_weights --layers 16 -o FILE.json
 
 Layers of Llama 3 8B (any other shape by options) run prefill in three ways: `ahead`
 fetches a layer's weights while the layer before computes, `in turn` right before they
@@ -9,7 +9,8 @@ graph where the device captures. `copies` makes all copies of one step and nothi
 All run in one process on the same inputs, in alternating rounds.
 
 What `ahead` can gain over `in turn` is bounded: its step takes at least as long as what
-it computes, and as the copies.
+it computes, and as the copies. It comes near with many layers, since nothing computes
+while the first one is fetched, and nothing is fetched while the last one computes.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import Any
 import torch
 
 from dynaflow_dsl import pipeline
+from dynaflow_dsl.graph.model import TracedModel
 from dynaflow_dsl.measurement import machine
 from dynaflow_dsl.measurement.rounds import MINIMUM_ROUNDS, alternate, paired_ratio
 from dynaflow_dsl.models import llama
@@ -72,11 +74,12 @@ def schedule(name: str, batch: int) -> str:
     return head.rstrip("\n") + BODIES[name]
 
 
-def load(spec: TraceSpec, name: str, options: argparse.Namespace) -> Executor:
+def load(
+    spec: TraceSpec, model: TracedModel, name: str, options: argparse.Namespace
+) -> Executor:
     """The executor of one way, compiled."""
     text = schedule(name, options.batch)
     file = pipeline.understand(Source(f"{name}.dfs", text)).unwrap()
-    model = trace(spec, "benchmarks:host_weights", {}).unwrap()
     compiled = pipeline.compile_schedules(file, model).unwrap()
     names: dict[str, Any] = {}
     # Generated modules find their map beside their file.
@@ -118,7 +121,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     )
     torch.manual_seed(0)
     arguments = spec.entries["prefill"].arguments({"batch": options.batch})
-    steps = {name: load(spec, name, options) for name in BODIES}
+    model = trace(spec, "benchmarks:host_weights", {}).unwrap()
+    steps = {name: load(spec, model, name, options) for name in BODIES}
     calls: dict[str, Callable[[], object]] = {
         name: lambda step=step: step(*arguments)  # type: ignore[misc]
         for name, step in steps.items()
@@ -215,7 +219,7 @@ def _parse(words: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--layers", type=int, default=16)
     parser.add_argument("--hidden", type=int, default=4096)
     parser.add_argument("--heads", type=int, default=32)
     parser.add_argument("--kv-heads", type=int, default=8)

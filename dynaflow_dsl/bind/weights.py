@@ -42,6 +42,7 @@ from dynaflow_dsl.resolve.model import (
     UnionSelector,
     WeightsSelector,
 )
+from dynaflow_dsl.resolve.sequential import NAME as SEQUENTIAL
 
 
 class Bringer(NamedTuple):
@@ -254,11 +255,15 @@ def kept_resident(bindings: Sequence[Binding]) -> Iterator[Diagnostic]:
                     part = declared[brought[name]]
                     path = name.rpartition(".")[0]
                     reader = (
-                        f"schedule {other.schedule.name} for the entry "
-                        f"{other.graph.entry}"
+                        f"{_named_schedule(other)} for the entry {other.graph.entry}"
                     )
                     yield brought_elsewhere(part, name, path, reader, whole=True)
                     break
+
+
+def _named_schedule(binding: Binding) -> str:
+    name = binding.schedule.name
+    return name if name == SEQUENTIAL else f"schedule {name}"
 
 
 def _brought_by(binding: Binding) -> dict[str, str]:

@@ -188,21 +188,17 @@ def place(
     than one layer lies twice in memory; the others in `used` go to the device. What the
     model holds stays the same numbers under the same names.
     """
-    parameters = dict(model.named_parameters(remove_duplicate=False))
-    buffers = dict(model.named_buffers(remove_duplicate=False))
+    held: dict[str, torch.Tensor] = {
+        **dict(model.named_buffers(remove_duplicate=False)),
+        **dict(model.named_parameters(remove_duplicate=False)),
+    }
     with torch.no_grad():
         for fetch in fetches:
             for position in range(len(fetch.layers)):
                 paths = list(fetch.paths(position).values())
-                layer = {path: parameters[path].detach() for path in paths}
+                layer = {path: held[path].detach() for path in paths}
                 block = host.block(layer)
                 for path, one in lay_out(layer).places.items():
-                    parameters[path].data = one.view(block)
-        brought = fetched_paths(fetches)
-        for path in used:
-            if path in brought:
-                continue
-            if path in parameters:
-                parameters[path].data = parameters[path].data.to(host.device)
-            elif path in buffers:
-                buffers[path].data = buffers[path].data.to(host.device)
+                    held[path].data = one.view(block)
+        for path in set(used) - fetched_paths(fetches):
+            held[path].data = held[path].data.to(host.device)

@@ -18,7 +18,7 @@ from dynaflow_dsl.prove import prove
 from tests.plan.layered import Layered, Read, Shape
 from tests.prove.program_mutations import Spot, moves, removals, with_block
 from tests.prove.schedules import SCHEDULED_HALVES as HALVES
-from tests.prove.schedules import order, scheduled
+from tests.prove.schedules import fetching, order, scheduled
 
 
 def refusals(kind: str, what: str) -> list[tuple[Diagnostic, ...]]:
@@ -142,3 +142,37 @@ def test_memory_that_lives_to_the_join_in_every_layer() -> None:
     assert found.primary.span.text.startswith("order")
     assert found.primary.text == "no stream waits for its last reader"
     assert found.helps
+
+
+WRONG_LAYER = (
+    "prev.body reads the weights of layer 0 in buffer 0 of fetch, which holds those of "
+    "layer 1"
+)
+
+
+def test_weights_that_are_overwritten_or_not_there_yet() -> None:
+    plan = fetching()["weights a layer ahead"].plan
+    found = {
+        m.what: prove(m.plan).diagnostics[0]
+        for m in removals(plan)
+        if m.kind == "Wait removed"
+    }
+    early = found["loop: main waits for fetch_done before prev.body"]
+    late = found["loop: copy waits for body_done before fetch"]
+    assert [one.code for one in (early, late)] == ["DFS701", "DFS701"]
+    assert early.message == (
+        "prev.body and fetch touch buffer 0 of fetch at once, and one of them writes it"
+    )
+    assert spans(early) == ["prev.body", "fetch"]
+    assert late.message == (
+        "fetch and prev.body touch buffer 0 of fetch at once, and one of them writes it"
+    )
+    # One more does no harm, with one less the next layer's weights are there too early.
+    assert prove(replace(plan, buffers={"fetch": 3})).ok
+    found_there = prove(replace(plan, buffers={"fetch": 1})).diagnostics
+    assert ("DFS900", WRONG_LAYER) in [(one.code, one.message) for one in found_there]
+    (wrong, *_) = prove(replace(plan, buffers={})).diagnostics
+    assert (wrong.code, wrong.message) == (
+        "DFS900",
+        "fetch brings weights to no buffer",
+    )

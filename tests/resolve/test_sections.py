@@ -125,3 +125,29 @@ def test_after_a_step_of_the_iteration_before() -> None:
         ("b", 1, True),
     ]
     assert section.windows[0].text == "a[0] after prev.b"
+
+
+FETCHED = """
+    each layer in .layers.*:
+        part fetch on side = weights in {operand}
+        part b = rest
+        order:
+            {fetch} | prev.b
+"""
+
+
+def test_weights_are_brought_once_for_all_pieces() -> None:
+    plain = schedule(FETCHED.format(operand=".", fetch="fetch"))
+    (section,) = plain.sections
+    fetch, other = section.parts
+    assert (fetch.fetches, other.fetches) == (True, False)
+    (window,) = section.windows
+    assert [step.piece for run in window.runs for step in run.steps] == [None, 0, 1]
+    assert window.text == "fetch[*] | prev.b[0], prev.b[1]"
+    # Written or not, it means the same.
+    assert digest(FETCHED.format(operand=".", fetch="fetch[*]")) == digest(
+        FETCHED.format(operand="(.)", fetch="fetch")
+    )
+    assert digest(FETCHED.format(operand=".a", fetch="fetch")) != digest(
+        FETCHED.format(operand=".", fetch="fetch")
+    )

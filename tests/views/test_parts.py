@@ -12,7 +12,22 @@ from dynaflow_dsl.graph.model import Graph, Operation, SourceLine
 from dynaflow_dsl.views.data import parts_data
 from dynaflow_dsl.views.parts import numbers, parts
 from tests.bind.graphs import bound, graph, repeat
+from tests.prove.schedules import weighted, written
 from tests.views.sample import halves
+
+BROUGHT = """fetch: layer 0 to 2, on copy, 2 weights from host memory
+    .a.w  float32[4]
+    .b.w  float32[4]
+
+body: layer 0 to 2, on main, 3 operations
+"""
+FETCHING = """    stream copy
+    each layer in .layers.*:
+        part fetch on copy = weights in .
+        part body = rest
+        order:
+            fetch | prev.body
+"""
 
 
 def operation(name: str, module: str, view: bool = False) -> Operation:
@@ -187,3 +202,19 @@ def test_data_names_the_program_of_each_iteration(binding: Binding) -> None:
 )
 def test_numbers_join_neighbours(values: list[int], text: str) -> None:
     assert numbers(values) == text
+
+
+def test_weights_that_a_part_brings() -> None:
+    made = written(weighted(3), FETCHING)
+    assert parts(made.plan.binding).startswith(BROUGHT)
+    data = parts_data(made.plan.binding)
+    listed = data["parts"]
+    assert isinstance(listed, list)
+    (fetch,) = [one for one in listed if one["part"] == "fetch"]
+    assert fetch == {
+        "part": "fetch",
+        "instances": [0, 0, 0],
+        "bodies": [[]],
+        "weights": [["layers.0.a.w", "layers.0.b.w"]],
+    }
+    assert all("weights" not in one for one in listed if one is not fetch)
