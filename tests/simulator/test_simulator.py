@@ -41,7 +41,7 @@ MEANT: dict[Plant, tuple[str, set[str]]] = {
     planted.free_early: ("freed", set()),
     planted.drop_hold: ("freed", set()),
     planted.drop_join: ("unjoined", {"freed"}),
-    planted.leave_work: ("unjoined", {"unbound", "shared", "order"}),
+    planted.leave_work: ("unjoined", {"unbound", "shared", "order", "value"}),
     planted.return_from_side: ("output", set()),
     planted.swap_pieces: ("value", set()),
     planted.drop_step: ("missing", set()),
