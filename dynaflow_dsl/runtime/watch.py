@@ -108,7 +108,8 @@ class StepWatch:
         self._issued.clear()
         self._open = None
         self._clocks = {stream.name: {} for stream in executor.streams}
-        with Parts(executor, tuple(executor.parts())).through(self._called):
+        names = (*executor.parts(), *executor.fetches())
+        with Parts(executor, names).through(self._called):
             return executor(*arguments)
 
     @property
@@ -179,7 +180,8 @@ class StepWatch:
             return Step(name, name, stream, position, None, 0)
         label = entry.label.removeprefix("prev.")
         part = label.partition("[")[0]
-        layers = self._executor.parts()[name].layers
+        fetch = self._executor.fetches().get(name)
+        layers = (fetch or self._executor.parts()[name]).layers
         layer: int | None = None
         if entry.layer is not None and part not in OUTSIDE:
             layer = layers[position] if position < len(layers) else position

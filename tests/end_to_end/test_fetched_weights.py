@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ from dynaflow_dsl import pipeline
 from dynaflow_dsl.models import llama, mamba
 from dynaflow_dsl.source import Source
 from dynaflow_dsl.trace import trace
+from dynaflow_dsl.verification.stress_report import StressRun
+from dynaflow_dsl.verification.stressed import stress_module
 from tests.end_to_end.building import Built, build, run_verify
 from tests.verification.mutations import Mutation, without_joins, without_waits
 
@@ -138,6 +141,41 @@ def test_every_wait_is_needed(name: str, tmp_path: Path) -> None:
     mutations = [*without_waits(text), *without_joins(text)]
     assert len(mutations) > 4
     assert [m.name for m in mutations if not faults(built, m)] == []
+
+
+@pytest.mark.parametrize("name", ["ahead", "two", "halves"])
+def test_no_order_that_waits_allow_changes_a_bit(name: str, tmp_path: Path) -> None:
+    built = build(llama.decode(layers=3), SCHEDULES[name], tmp_path)
+    run = stressed(built, built.module)
+    assert run.failures == ()
+    # Of the steps that are watched, those that bring weights are some.
+    assert run.pairs > 1
+    assert run.both == run.pairs
+
+
+def test_stress_finds_each_missing_wait(tmp_path: Path) -> None:
+    built = build(llama.decode(layers=4), AHEAD, tmp_path)
+    mutations = without_waits(built.compiled.text)
+    assert len(mutations) == 4
+    # Without the fork, a step brings weights before its inputs are there: no harm.
+    for mutation in mutations[1:]:
+        run = stressed(built, built.mutated(mutation.text))
+        assert run.failures, mutation.name
+        assert any("fetch layer" in str(one.pair) for one in run.failures)
+
+
+def stressed(built: Built, module: ModuleType) -> StressRun:
+    arguments = built.spec.entries["decode"].arguments({"batch": 4})
+    report = stress_module(
+        module,
+        built.spec.model,
+        arguments,
+        batch=4,
+        trials=8,
+        adapter=built.spec.adapted(),
+    )
+    (run,) = report.runs
+    return run
 
 
 @pytest.mark.parametrize(
