@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from dynaflow_dsl.bind.capture import check_captures, output_rows
+from dynaflow_dsl.bind.capture import check_captures, not_capturable, output_rows
 from dynaflow_dsl.bind.convexity import program_order
 from dynaflow_dsl.bind.dependence import Dependence, analyse
 from dynaflow_dsl.bind.faults import (
@@ -80,6 +80,7 @@ def bind(schedule: Schedule, graph: Graph) -> Result[Binding]:
         axes, refused = split_axes(schedule.split, graph, fragments, joined, dependence)
         found += refused
     found += check_captures(schedule, graph)
+    found += not_capturable(schedule, fragments, dependence)
     if found:
         return Result(None, tuple(found))
     attached = frozenset(dependence.operations[n].name for n in ownership.attached)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 
+from dynaflow_dsl.bind.dependence import Dependence
+from dynaflow_dsl.bind.fragments import Fragments
+from dynaflow_dsl.bind.uses import waits_on_host
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Severity
 from dynaflow_dsl.graph.model import Graph, Input, Size
 from dynaflow_dsl.graph.rowwise import Rows, check_rows
@@ -184,6 +187,38 @@ def _phases_instead(line: Capture, split: Split) -> Diagnostic:
         (Label(split.span, "cut by phase here"),),
         helps=(f"capture its phases: {lines}",),
     )
+
+
+def not_capturable(
+    schedule: Schedule, fragments: Fragments, dependence: Dependence
+) -> Iterator[Diagnostic]:
+    """DFS321: operations in which the host waits, inside steps to be captured whole."""
+    if not schedule.captures or schedule.captures[0].pieces:
+        return
+    parts = {part.name: part for part in schedule.parts}
+    seen: set[str] = set()
+    for owner, fragment in fragments.by_owner.items():
+        found = (dependence.operations[n] for n in fragment.numbers)
+        waiting = next(filter(waits_on_host, found), None)
+        if waiting is None or owner.part in seen:
+            continue
+        seen.add(owner.part)
+        part = parts.get(owner.part)
+        others = (
+            (Label(part.selector.span, f"part {part.name} holds it"),) if part else ()
+        )
+        where = f" ({waiting.source})" if waiting.source is not None else ""
+        yield Diagnostic(
+            "DFS321",
+            f"no CUDA graph can hold {waiting.operator}, in which the host waits",
+            Label(schedule.captures[0].span, "the whole step is to be captured"),
+            others,
+            notes=(f"operation {waiting.name}{where}",),
+            helps=(
+                "capture what lies between such parts: '(pieces = true)'",
+                "leave 'capture' out",
+            ),
+        )
 
 
 def _unknown(line: Capture, graph: Graph) -> Diagnostic:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
 from dynaflow_dsl.graph.model import Graph, Operation, Value
 from dynaflow_dsl.graph.operands import read_values
+from dynaflow_dsl.operations.effects import hidden_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +42,23 @@ def analyse(graph: Graph) -> Dependence:
     names = tuple(read_values(operation) for operation in operations)
     needs: list[set[int]] = [set() for _ in operations]
     readers: list[set[int]] = [set() for _ in operations]
-    last_write: dict[int, int] = {}
-    reads_since: dict[int, list[int]] = defaultdict(list)
-    changed: set[int] = set()
+    # By the number of a storage, or the name of memory that is no value of the graph.
+    last_write: dict[Hashable, int] = {}
+    reads_since: dict[Hashable, list[int]] = defaultdict(list)
+    changed: set[Hashable] = set()
     for number, operation in enumerate(operations):
-        written = {values[name].storage for name in operation.writes}
+        hidden = hidden_memory(operation.operator)
+        written: set[Hashable] = {values[name].storage for name in operation.writes}
+        written.update(name for name, writes in hidden.items() if writes)
         changed |= written
         for name in names[number]:
             if (made_by := producer.get(name)) is not None:
                 needs[number].add(made_by)
                 readers[made_by].add(number)
         # A view touches no memory, so it neither waits for writers nor holds them up.
-        touched = () if operation.view else {values[n].storage for n in names[number]}
+        touched: set[Hashable] = set(hidden)
+        if not operation.view:
+            touched.update(values[name].storage for name in names[number])
         for storage in touched:
             if storage in last_write:
                 needs[number].add(last_write[storage])

@@ -19,6 +19,7 @@ from dynaflow_dsl.graph.model import (
     Size,
     TensorType,
 )
+from dynaflow_dsl.operations.effects import hidden_memory
 
 DEVICE = "device"
 
@@ -197,7 +198,7 @@ def program_key(
 def touched(
     numbers: Iterable[int], dependence: Dependence
 ) -> tuple[tuple[str, bool], ...]:
-    """Inputs whose memory the operations read or (True) write.
+    """Inputs and hidden memory that the operations read or (True) write.
 
     Tensors of the model are left out unless something writes them.
     """
@@ -214,4 +215,6 @@ def touched(
                 item = dependence.input_of_storage.get(dependence.values[name].storage)
                 if item is not None:
                     found[item] = found.get(item, False) or writes
+        for name, writes in hidden_memory(operation.operator).items():
+            found[name] = found.get(name, False) or writes
     return tuple(found.items())

@@ -77,7 +77,8 @@ class Instance:
     `inputs`, `parameters` and `outputs` are value names in the order of the part's
     function: position k means the same thing in every instance. `body` is the index of
     the instance's program in `BoundPart.bodies`. `operations` hold the copied views.
-    `touched` are the graph's inputs whose memory it reads or, if True, writes.
+    `touched` are the graph's inputs whose memory it reads or, if True, writes, and
+    memory that operations touch though it is no argument.
     `brought_by` are the parts that bring some of its parameters from host memory.
     """
 
@@ -143,7 +144,8 @@ class BoundKernel:
 
     One that is trusted has no calls: `tensors` are its parameters, to be found among
     the names that the part's function gives its tensors, and `mutates` those of them
-    that it writes.
+    that it writes. `communicator` is the process group that it uses, and `uses` what
+    else one call may use at a time.
     """
 
     part: str
@@ -152,6 +154,8 @@ class BoundKernel:
     digest: str
     tensors: tuple[str, ...] = ()
     mutates: tuple[str, ...] = ()
+    communicator: str | None = None
+    uses: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dynaflow_dsl.bind.dependence import Dependence, closure
 from dynaflow_dsl.bind.ownership import Ownership
 from dynaflow_dsl.graph.model import Graph, Operation
+from dynaflow_dsl.operations.effects import hidden_memory
 from dynaflow_dsl.resolve.model import Section
 
 MODEL_OWN = frozenset({"parameter", "buffer", "constant"})
@@ -76,14 +77,16 @@ def _is_fixed(
 
 
 def _varies(operation: Operation) -> bool:
-    """Whether the result differs from step to step by chance, or by the step's size."""
+    """Whether the result differs from step to step by chance, by memory that is no
+    argument, or by the step's size."""
     sizes = (
         size
         for value in operation.results
         if value is not None
         for size in value.type.shape
     )
-    return "random" in operation.tags or any(size.dimensions for size in sizes)
+    chance = "random" in operation.tags or bool(hidden_memory(operation.operator))
+    return chance or any(size.dimensions for size in sizes)
 
 
 def _readers(number: int, dependence: Dependence) -> list[int]:

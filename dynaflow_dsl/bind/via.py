@@ -69,24 +69,36 @@ def bind_kernels(
                         trusted.digest,
                         trusted.tensors,
                         trusted.mutates or (),
+                        trusted.communicator,
+                        trusted.uses,
                     )
                 )
             continue
         program = next(each for each in binding.parts if each.name == part.name)
         calls: list[KernelCall] = []
-        digest = ""
+        last: TracedKernel | None = None
         for body in program.bodies:
             result = _bind_body(part, part.via, body, types, binding.graph, reader)
             if result.value is None:
                 found += result.diagnostics
                 break
             traced, call = result.value
-            digest = traced.digest
+            last = traced
             if traced.mutates is None:
                 undeclared[part.name] = part
             found += _check_effects(part, part.via, traced)
             calls.append(call)
-        bound.append(BoundKernel(part.name, part.via, tuple(calls), digest))
+        if last is not None:
+            bound.append(
+                BoundKernel(
+                    part.name,
+                    part.via,
+                    tuple(calls),
+                    last.digest,
+                    communicator=last.communicator,
+                    uses=last.uses,
+                )
+            )
     found += _check_windows(binding, undeclared)
     if found:
         return Result(None, tuple(dict.fromkeys(found)))

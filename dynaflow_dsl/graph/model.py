@@ -99,8 +99,9 @@ class Operation:
     The result of an in-place operation is not a value: its readers read the mutated
     input. `writes` names the values whose storage it writes. `view` is True when every
     result only aliases an input (such operations belong to no part). `tags` are
-    operator tags that the row-wise check uses (`pointwise`, `random`). `module` is the
-    path in the user's model, as `named_modules()` has it; "" is the model itself.
+    operator tags that checks use (`pointwise`, `random`; `host`: no CUDA graph can hold
+    it). `module` is the path in the user's model, as `named_modules()` has it; "" is
+    the model itself.
     `functions` are the qualified names of the functions of the model's code that it ran
     in, `marks` the names that the code gave it (`dynaflow_dsl.mark`), outermost first.
     """
@@ -193,13 +194,16 @@ class TracedKernel:
 
     `graph` has a step input for each tensor parameter, of its name. `open_scalars` are
     parameters that nobody gave a value, each with the number that stands for it in the
-    graph. `digest` is that of the kernel's source.
+    graph. `digest` is that of the kernel's source, `communicator` the process group
+    that it uses, and `uses` what else one call may use at a time.
     """
 
     graph: Graph
     open_scalars: tuple[tuple[str, float], ...]
     mutates: tuple[str, ...] | None
     digest: str
+    communicator: str | None = None
+    uses: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,3 +216,5 @@ class TrustedKernel:
     tensors: tuple[str, ...]
     mutates: tuple[str, ...] | None
     digest: str
+    communicator: str | None = None
+    uses: tuple[str, ...] = ()

@@ -114,7 +114,7 @@ _RECEIVE = (
 )
 # Several sends and receives in one call.
 _BOTH = ("_c10d_functional.batch_p2p_ops", "c10d_functional.batch_p2p_ops")
-_OTHER_COLLECTIVES = ("c10d.gather_", "c10d.reduce_", "c10d.scatter_")
+OTHER_COLLECTIVES = ("c10d.gather_", "c10d.reduce_", "c10d.scatter_")
 
 COLLECTIVES: Mapping[str, tuple[str, ...]] = {
     "all_reduce": _ALL_REDUCE,
@@ -136,7 +136,7 @@ _KINDS: Mapping[str, tuple[str, ...]] = {
     **COLLECTIVES,
     "collective": (
         *dict.fromkeys(name for names in COLLECTIVES.values() for name in names),
-        *_OTHER_COLLECTIVES,
+        *OTHER_COLLECTIVES,
     ),
     "attention": (
         "aten.scaled_dot_product_attention",

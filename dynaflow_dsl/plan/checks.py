@@ -8,6 +8,7 @@ from dynaflow_dsl.bind.model import AFTER, BEFORE, GAP
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.plan.clocks import Run, find_waits, numbered, simulate
 from dynaflow_dsl.plan.dependences import Need
+from dynaflow_dsl.plan.paths import chain, in_words
 from dynaflow_dsl.plan.timeline import NO_RUN, Event, Site, claimed_pairs
 
 SAME_MEMORY = "touches the same memory, and one of the two writes it"
@@ -249,15 +250,18 @@ def overlap_claims(run: Run, needs: Sequence[Sequence[Need]]) -> Iterator[Diagno
         if direct is not None:
             yield cannot_overlap(right, left, direct)
         else:
-            yield _ordered_by_waits(right, left)
+            links = chain(run, needs, earlier, later)
+            way = in_words(run, links) if links else ""
+            yield _ordered_by_waits(right, left, way)
 
 
-def _ordered_by_waits(later: Site, earlier: Site) -> Diagnostic:
+def _ordered_by_waits(later: Site, earlier: Site, way: str) -> Diagnostic:
     return Diagnostic(
         "DFS302",
         f"{later.label} cannot overlap {earlier.label}: a chain of waits orders them",
         Label(later.span, f"must wait for {earlier.label}, through other steps"),
         (Label(earlier.span, "runs first"),),
+        notes=(way,) if way else (),
         helps=(
             f"put {later.label} into a later window",
             "steps of one stream run in the order of the text: see dfsc show --windows",

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from dynaflow_dsl.bind.model import Binding
+from dynaflow_dsl.bind.uses import uses_of
 from dynaflow_dsl.plan.model import (
     Call,
     Choice,
@@ -25,11 +26,19 @@ from dynaflow_dsl.plan.model import (
     Variable,
     Wait,
 )
-from dynaflow_dsl.prove.machine import Access, Content, Instant, Machine, Step, Storage
+from dynaflow_dsl.prove.machine import (
+    Access,
+    Content,
+    Machine,
+    Owner,
+    Step,
+    Storage,
+)
+from dynaflow_dsl.prove.order import writers_before
 from dynaflow_dsl.resolve.model import MAIN
 from dynaflow_dsl.source import Span
 
-OUTSIDE = Storage(Access(Instant("main", 0), "the caller", None), from_outside=True)
+OUTSIDE = Storage(Access(MAIN, 0, "the caller", None), from_outside=True)
 
 
 class Execution:
@@ -44,6 +53,7 @@ class Execution:
         streams: tuple[str, ...],
         pieces: int,
         buffers: Mapping[str, int],
+        machine: Machine | None = None,
     ) -> None:
         self.binding = binding
         self.pieces = pieces
@@ -56,10 +66,12 @@ class Execution:
             for i, instance in enumerate(part.instances)
             for name in instance.parameters
         }
-        self.machine = Machine(streams)
+        self.machine = machine or Machine(streams)
         self.calls: Counter[Step] = Counter()
         self.returned = False
         self.parts = {part.name: part for part in binding.everything}
+        self.uses = uses_of(binding)
+        self.writers = writers_before(binding)
         # Values of which each piece is made by a step of its own.
         self.made_in_pieces = frozenset(
             value
@@ -69,7 +81,7 @@ class Execution:
             for value in instance.outputs
         )
         # What the caller did on main comes before all steps, also where none is there.
-        self.start = self.machine.issue(MAIN, "the caller", None).instant
+        self.start = self.machine.issue(MAIN, "the caller", None)
         self.span = binding.schedule.sections[-1].timeline_span
 
     def run(self, program: Program) -> Machine:
@@ -114,7 +126,7 @@ class Execution:
                     machine.drop(variable, span)
             case Hold(variables):
                 for variable in variables:
-                    machine.hold(variable)
+                    machine.hold(variable, span)
             case Join():
                 machine.join()
             case Return(operands):
@@ -124,20 +136,26 @@ class Execution:
     def _call(self, call: Call, i: int) -> None:
         machine = self.machine
         layer = call.layer.at(i)
-        part = self.parts[call.part]
+        part = self.parts.get(call.part)
+        if part is None or not 0 <= layer < len(part.instances):
+            said = f"{call.label} is no step of the model in layer {layer}"
+            machine.fault("value", said, call.span)
+            return
         instance = part.instances[layer]
         step = Step(call.part, layer, call.piece)
         self.calls[step] += 1
         machine.starts[step] = dict(machine.clocks[call.stream])
-        access = machine.issue(call.stream, call.label, call.span)
-        machine.instants[step] = access.instant
         if not machine.knows(call.stream, self.start):
             machine.fault(
                 "race",
                 f"{call.label} runs before {call.stream} has waited for the start",
                 call.span,
             )
-        for operand, wanted in zip(call.operands, instance.inputs, strict=True):
+        access = machine.issue(call.stream, call.label, call.span)
+        machine.accesses[step] = access
+        if len(call.operands) != len(instance.inputs):
+            machine.fault("value", f"{call.label} takes other tensors", call.span)
+        for operand, wanted in zip(call.operands, instance.inputs, strict=False):
             content, variable = self._content(operand, i)
             if content is None:
                 machine.fault("unbound", f"{call.label} reads {variable}", call.span)
@@ -152,15 +170,30 @@ class Execution:
                     call.span,
                 )
             machine.read(content, access, variable)
-        for name, writes in instance.touched:
-            apart = call.piece is not None and name in self.binding.axes
-            for place in (call.piece,) if apart else range(self.pieces):
-                machine.touch(name, place or 0, access, writes=writes)
+        self._effects(call, layer, access)
         self._weights(call, layer, access)
         if len(call.results) != len(instance.outputs):
             machine.fault("value", f"{call.label} gives other results", call.span)
         for name, value in zip(call.results, instance.outputs, strict=False):
             machine.bind(name, Content(value, call.piece, Storage(access)), call.span)
+
+    def _effects(self, call: Call, layer: int, access: Access) -> None:
+        """What the step touches and uses beside the tensors that it takes."""
+        owner = Owner(call.part, layer)
+        instance = self.parts[call.part].instances[layer]
+        for name, writes in instance.touched:
+            if (owner, name) not in self.writers:
+                # Nobody writes it.
+                continue
+            expected = self.writers[owner, name]
+            apart = call.piece is not None and name in self.binding.axes
+            for place in (call.piece,) if apart else range(self.pieces):
+                self.machine.touch(
+                    name, place or 0, access, owner, expected, writes=writes
+                )
+        if (uses := self.uses.get(call.part)) is not None:
+            for resource in uses[instance.body]:
+                self.machine.use(resource, access)
 
     def _weights(self, call: Call, layer: int, access: Access) -> None:
         """Bring weights to their buffer, or read them where they were brought."""
@@ -194,6 +227,9 @@ class Execution:
             case InputOperand(name, layer, item, piece):
                 index = layer.at(i) if layer is not None else item
                 value = name if index is None else f"{name}.{index}"
+                if piece is not None and self.binding.axes.get(value) != 0:
+                    # No rows of this piece alone.
+                    piece = -1
                 return Content(value, piece, OUTSIDE), name
             case PieceOf(name, piece):
                 content = self.machine.variables.get(name)
@@ -252,10 +288,15 @@ class Execution:
         machine = self.machine
         span = self.span
         for stream in machine.unfinished():
+            last = machine.last_on(stream)
             machine.fault(
-                "race", f"the step ends before main has waited for {stream}", span
+                "race",
+                f"the step ends before main has waited for {stream}",
+                last.span if last is not None else span,
             )
-        for operand, wanted in zip(operands, self.binding.results, strict=True):
+        if len(operands) != len(self.binding.results):
+            machine.fault("value", "other results are returned", span)
+        for operand, wanted in zip(operands, self.binding.results, strict=False):
             content, name = self._content(operand, i)
             if content is None:
                 machine.fault("unbound", f"{name} is returned", span)
@@ -266,11 +307,12 @@ class Execution:
             if content.value != wanted or not merged:
                 machine.fault("value", f"{name} is returned for {wanted}", span)
             storage = content.storage
-            if not storage.from_outside and storage.made.instant.stream != "main":
+            if not storage.from_outside and storage.made.stream != MAIN:
                 machine.fault(
                     "freed",
-                    f"the result {name} is made on {storage.made.instant.stream}; its "
+                    f"the result {name} is made on {storage.made.stream}; its "
                     "memory would go back there while the caller reads it on main",
                     storage.made.span,
                 )
-            machine.hold(name) if isinstance(operand, Variable) else None
+            if isinstance(operand, Variable):
+                machine.hold(name, span)

@@ -2,23 +2,19 @@
 
 It knows the rules of streams and of the caching allocator and nothing of how the plan
 was made: a step may read what its stream knows to be finished; memory goes back to the
-stream that made it when the last name of its storage is dropped.
+stream that made it when the last name of its storage is dropped. Clocks are vector
+clocks, as Fidge and Mattern describe them: for each stream, how much of every other one
+is known to have finished. What a stream did last stands for all that it did before.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+from dynaflow_dsl.bind.uses import Resource
 from dynaflow_dsl.source import Span
-
-
-class Instant(NamedTuple):
-    """The n-th thing that a stream does."""
-
-    stream: str
-    time: int
 
 
 class Step(NamedTuple):
@@ -29,21 +25,29 @@ class Step(NamedTuple):
     piece: int | None
 
 
-@dataclass(slots=True)
-class Access:
-    """A step at a place of the file that touches memory at an instant."""
+class Owner(NamedTuple):
+    """A part in one iteration, all pieces together."""
 
-    instant: Instant
+    part: str
+    iteration: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Access:
+    """The `time`-th thing that a stream does, with its place in the file."""
+
+    stream: str
+    time: int
     label: str
     span: Span | None
 
 
 @dataclass(slots=True, eq=False)
 class Storage:
-    """Memory made by one access and read by others."""
+    """Memory made by one access and read by others; of each stream the last reader."""
 
     made: Access
-    readers: list[Access] = field(default_factory=list)
+    readers: dict[str, Access] = field(default_factory=dict)
     from_outside: bool = False
 
 
@@ -55,14 +59,26 @@ class Content(NamedTuple):
     storage: Storage
 
 
+Kind = Literal["race", "order", "freed", "shared", "value", "unbound"]
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A rule broken: `kind` is `race`, `freed`, `value` or `unbound`."""
+    """A rule broken by a step, and the other step that it takes to break it.
 
-    kind: str
+    `race`: nothing orders the two. `order`: they are ordered, the wrong way round.
+    `freed`: memory goes back too early. `shared`: both use a thing that one may use at
+    a time. `value` and `unbound`: a variable holds something else, or nothing.
+    """
+
+    kind: Kind
     message: str
     span: Span | None
     other: Span | None = None
+    missing: str = ""
+    here: Access | None = None
+    there: Access | None = None
+    resource: Resource | None = None
 
 
 Clock = dict[str, int]
@@ -71,44 +87,53 @@ Clock = dict[str, int]
 Buffer = tuple[str, int]
 
 
+@dataclass(slots=True)
+class _History:
+    """Who touched a place in memory: the last writer, and each stream's last reader."""
+
+    owner: Owner | None = None
+    write: Access | None = None
+    reads: dict[str, Access] = field(default_factory=dict)
+
+
 class Machine:
     """Streams with vector clocks, variables, events, and what went wrong."""
 
     def __init__(self, streams: tuple[str, ...]) -> None:
         self.streams = streams
         self.clocks: dict[str, Clock] = {s: dict.fromkeys(streams, 0) for s in streams}
-        self.events: dict[str, Clock] = {}
+        self.events: dict[str, tuple[Clock, Access | None]] = {}
         self.variables: dict[str, Content] = {}
         self.held: list[Content] = []
         # The layer whose weights each buffer holds.
         self.buffers: dict[Buffer, int] = {}
         self.faults: list[Fault] = []
         self.starts: dict[Step, Clock] = {}
-        self.instants: dict[Step, Instant] = {}
-        self._names: dict[Storage, int] = defaultdict(int)
-        self._touched: dict[tuple[str, int], list[tuple[Access, bool]]] = defaultdict(
-            list
-        )
+        self.accesses: dict[Step, Access] = {}
+        self._last: dict[str, Access] = {}
+        self._names: dict[Storage, int] = {}
+        self._touched: dict[tuple[str, int], _History] = {}
+        self._used: dict[Hashable, dict[str, Access]] = {}
 
-    def fault(
-        self, kind: str, message: str, span: Span | None, other: Span | None = None
-    ) -> None:
-        """Note a broken rule."""
-        self.faults.append(Fault(kind, message, span, other))
+    def fault(self, kind: Kind, message: str, span: Span | None) -> None:
+        """Note a broken rule that concerns one place."""
+        self.faults.append(Fault(kind, message, span))
 
     def issue(self, stream: str, label: str, span: Span | None) -> Access:
         """A stream does something: its own clock advances."""
         clock = self.clocks[stream]
         clock[stream] += 1
-        return Access(Instant(stream, clock[stream]), label, span)
+        access = Access(stream, clock[stream], label, span)
+        self._last[stream] = access
+        return access
 
-    def knows(self, stream: str, instant: Instant) -> bool:
+    def knows(self, stream: str, access: Access) -> bool:
         """Whether a stream knows that something has finished."""
-        return self.clocks[stream][instant.stream] >= instant.time
+        return self.clocks[stream][access.stream] >= access.time
 
     def record(self, event: str, stream: str) -> None:
         """Remember what a stream knows now."""
-        self.events[event] = dict(self.clocks[stream])
+        self.events[event] = dict(self.clocks[stream]), self._last.get(stream)
 
     def wait(self, stream: str, event: str, span: Span | None) -> None:
         """Take over what an event knew."""
@@ -116,7 +141,7 @@ class Machine:
         if known is None:
             self.fault("unbound", f"{stream} waits for {event}, never recorded", span)
             return
-        self._learn(stream, known)
+        self._learn(stream, known[0])
 
     def join(self) -> None:
         """Main waits for all, then all wait for main."""
@@ -131,47 +156,116 @@ class Machine:
         known = self.clocks[self.streams[0]]
         return [s for s in self.streams if known[s] < self.clocks[s][s]]
 
+    def last_on(self, stream: str) -> Access | None:
+        """What a stream did last."""
+        return self._last.get(stream)
+
     def _learn(self, stream: str, known: Clock) -> None:
         clock = self.clocks[stream]
         for other, time in known.items():
-            clock[other] = max(clock[other], time)
+            if time > clock[other]:
+                clock[other] = time
 
     def read(self, content: Content, access: Access, variable: str) -> None:
         """An access reads a storage; its stream must know that it is complete."""
         storage = content.storage
         if storage.from_outside:
             return
-        if not self.knows(access.instant.stream, storage.made.instant):
-            self.fault(
+        made = storage.made
+        if not self.knows(access.stream, made):
+            self._both(
                 "race",
-                f"{access.label} reads {variable} without waiting for "
-                f"{storage.made.label}",
-                access.span,
-                storage.made.span,
+                f"{access.label} reads {variable} without waiting for {made.label}",
+                access,
+                made,
             )
-        storage.readers.append(access)
+        storage.readers[access.stream] = access
 
-    def touch(self, name: str, place: int, access: Access, *, writes: bool) -> None:
-        """An access reads or writes an input's memory in place."""
-        history = self._touched[(name, place)]
-        for earlier, wrote in history:
-            conflict = writes or wrote
-            if conflict and not self.knows(access.instant.stream, earlier.instant):
-                self.fault(
+    def touch(
+        self,
+        name: str,
+        place: int,
+        access: Access,
+        owner: Owner,
+        expected: Owner | None,
+        *,
+        writes: bool,
+    ) -> None:
+        """An access reads or writes memory that is not its own.
+
+        `expected` is who wrote it last before `owner` in the model's own order.
+        """
+        history = self._touched.setdefault((name, place), _History())
+        earlier = [*history.reads.values()] if writes else []
+        if history.write is not None:
+            earlier.append(history.write)
+        for other in earlier:
+            if not self.knows(access.stream, other):
+                self._both(
                     "race",
-                    f"{access.label} and {earlier.label} touch {name} at once, and one "
+                    f"{access.label} and {other.label} touch {name} at once, and one "
                     "of them writes it",
-                    access.span,
-                    earlier.span,
+                    access,
+                    other,
+                )
+        if history.owner not in (expected, owner):
+            self._wrong_order(name, access, history, expected)
+        if writes and history.owner == owner:
+            # Other pieces have written before; who reads should have found this one's.
+            for reader in history.reads.values():
+                said = f"{reader.label} reads {name} before {access.label} writes it"
+                self.faults.append(
+                    Fault(
+                        "order",
+                        said,
+                        reader.span,
+                        access.span,
+                        here=reader,
+                        there=access,
+                    )
                 )
         if writes:
-            history.clear()
-        history.append((access, writes))
+            history.owner, history.write = owner, access
+            history.reads.clear()
+        else:
+            history.reads[access.stream] = access
+
+    def _wrong_order(
+        self, name: str, access: Access, history: _History, expected: Owner | None
+    ) -> None:
+        other = history.write
+        before = f"{expected.part} of layer {expected.iteration}" if expected else ""
+        said = f"after {before}" if expected else "as the step was given it"
+        found = f", and finds what {other.label} wrote" if other else ""
+        self.faults.append(
+            Fault(
+                "order",
+                f"{access.label} needs {name} {said}{found}",
+                access.span,
+                other.span if other else None,
+                here=access,
+                there=other,
+            )
+        )
+
+    def use(self, resource: Resource, access: Access) -> None:
+        """An access takes something that one may use at a time."""
+        users = self._used.setdefault(resource, {})
+        for other in users.values():
+            if not self.knows(access.stream, other):
+                self._both(
+                    "shared",
+                    f"{access.label} and {other.label} use {resource} at once",
+                    access,
+                    other,
+                    resource,
+                )
+        users[access.stream] = access
 
     def fill(self, buffer: Buffer, layer: int, access: Access) -> None:
         """An access brings the weights of a layer to a buffer."""
-        self._touch_buffer(buffer, access, writes=True)
         self.buffers[buffer] = layer
+        self._touch_buffer(buffer, access, writes=True)
 
     def read_buffer(self, buffer: Buffer, layer: int, access: Access) -> None:
         """An access reads the weights of a layer, which it has to find there."""
@@ -189,11 +283,15 @@ class Machine:
     def _touch_buffer(self, buffer: Buffer, access: Access, *, writes: bool) -> None:
         part, number = buffer
         name = f"buffer {number} of {part}"
-        self.touch(name, 0, access, writes=writes)
+        # Whose weights it holds is checked apart: the order of the model says nothing.
+        held = Owner(part, self.buffers.get(buffer, -1))
+        history = self._touched.get((name, 0))
+        expected = history.owner if history is not None else None
+        self.touch(name, 0, access, held, expected, writes=writes)
 
     def bind(self, variable: str, content: Content, span: Span | None) -> None:
         """Give a name to a value; what it named before may lose its last name."""
-        self._names[content.storage] += 1
+        self._names[content.storage] = self._names.get(content.storage, 0) + 1
         self.drop(variable, span, must_exist=False)
         self.variables[variable] = content
 
@@ -206,29 +304,37 @@ class Machine:
             if must_exist:
                 self.fault("unbound", f"{variable} is freed but not bound", span)
             return
-        self._names[content.storage] -= 1
-        if self._names[content.storage] == 0:
-            self._free(content.storage, variable)
+        self._let_go(content, variable)
 
-    def hold(self, variable: str) -> None:
+    def _let_go(self, content: Content, variable: str) -> None:
+        storage = content.storage
+        self._names[storage] -= 1
+        if self._names[storage] == 0:
+            del self._names[storage]
+            self._free(storage, variable)
+
+    def hold(self, variable: str, span: Span | None) -> None:
         """Keep a value beyond its name, until the end."""
-        if (content := self.variables.get(variable)) is not None:
-            self._names[content.storage] += 1
-            self.held.append(content)
+        content = self.variables.get(variable)
+        if content is None:
+            self.fault("unbound", f"{variable} is kept but not bound", span)
+            return
+        self._names[content.storage] += 1
+        self.held.append(content)
 
     def _free(self, storage: Storage, variable: str) -> None:
         if storage.from_outside:
             return
-        maker = storage.made.instant.stream
-        for reader in storage.readers:
-            if not self.knows(maker, reader.instant):
-                self.fault(
+        made = storage.made
+        for reader in storage.readers.values():
+            if not self.knows(made.stream, reader):
+                self._both(
                     "freed",
-                    f"{variable}, made by {storage.made.label} on {maker}, is freed "
-                    f"before {maker} has waited for {reader.label} on "
-                    f"{reader.instant.stream}",
-                    reader.span,
-                    storage.made.span,
+                    f"{variable}, made by {made.label} on {made.stream}, is freed "
+                    f"before {made.stream} has waited for {reader.label} on "
+                    f"{reader.stream}",
+                    reader,
+                    made,
                 )
 
     def finish(self) -> None:
@@ -236,6 +342,23 @@ class Machine:
         for variable in list(self.variables):
             self.drop(variable, None)
         for content in self.held:
-            self._names[content.storage] -= 1
-            if self._names[content.storage] == 0:
-                self._free(content.storage, content.value)
+            self._let_go(content, content.value)
+
+    def _both(
+        self,
+        kind: Kind,
+        message: str,
+        here: Access,
+        there: Access,
+        resource: Resource | None = None,
+    ) -> None:
+        waiting, awaited = here, there
+        if kind == "freed":
+            waiting, awaited = there, here
+        missing = (
+            f"{waiting.stream} never waits for {awaited.label} on {awaited.stream} "
+            f"before {'that' if kind == 'freed' else waiting.label}"
+        )
+        self.faults.append(
+            Fault(kind, message, here.span, there.span, missing, here, there, resource)
+        )

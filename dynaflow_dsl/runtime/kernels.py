@@ -38,7 +38,9 @@ class Kernel:
     `mutates` names the arguments that it writes in place, which the reference writes
     too. None says that effects are not declared: such a kernel shares no window.
     `workspace` are the bytes that it allocates beside its results, and `communicator`
-    the name of the process group that it uses, None without one.
+    the name of the process group that it uses, None without one. `uses` names what else
+    its calls share and one of them may use at a time, such as a workspace that is kept:
+    kernels that name the same thing never run at once.
     """
 
     function: Callable[..., Any]
@@ -46,6 +48,7 @@ class Kernel:
     mutates: tuple[str, ...] | None = None
     workspace: int = 0
     communicator: str | None = None
+    uses: tuple[str, ...] = ()
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Run the kernel."""
@@ -58,6 +61,7 @@ def kernel(
     mutates: tuple[str, ...] | None = None,
     workspace: int = 0,
     communicator: str | None = None,
+    uses: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Any]], Kernel]:
     """Make a `Kernel` of a function; see there for the arguments.
 
@@ -66,7 +70,7 @@ def kernel(
     """
 
     def made(function: Callable[..., Any]) -> Kernel:
-        return Kernel(function, reference, mutates, workspace, communicator)
+        return Kernel(function, reference, mutates, workspace, communicator, uses)
 
     return made
 

@@ -78,6 +78,7 @@ def operation(state: Program, node: Node) -> Operation:
             for name, holds in (
                 ("pointwise", has_tag(operator, "pointwise")),
                 ("random", is_random(node, operator)),
+                ("host", any(has_tag(operator, name) for name in _ON_HOST)),
             )
             if holds
         ),
@@ -86,6 +87,10 @@ def operation(state: Program, node: Node) -> Operation:
         functions=context.functions,
         marks=context.marks,
     )
+
+
+# Tags of operators that a CUDA graph cannot hold.
+_ON_HOST = ("data_dependent_output", "cudagraph_unsafe")
 
 
 def _operator(node: Node, source: SourceLine | None) -> OpOverload:

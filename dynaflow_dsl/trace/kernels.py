@@ -75,7 +75,13 @@ class KernelReader:
         except DiagnosticError as error:
             return Result(None, error.diagnostics)
         return Result(
-            TrustedKernel(signature.tensors, kernel.mutates, source_digest(kernel))
+            TrustedKernel(
+                signature.tensors,
+                kernel.mutates,
+                source_digest(kernel),
+                kernel.communicator,
+                kernel.uses,
+            )
         )
 
     def trace(
@@ -122,6 +128,8 @@ class KernelReader:
             tuple(open_scalars.items()),
             kernel.mutates,
             source_digest(kernel),
+            kernel.communicator,
+            kernel.uses,
         )
 
 

@@ -9,6 +9,7 @@ A graph has one statement a line; values are `name` or `name:type`, see TYPES:
     r = ?reshape(y)            may be a view: shares memory, yet is an operation
     p, _ = topk(x)             several results; nobody reads `_`
     add_(x, y)                 in place: writes its first operand
+    s = all_reduce(x, sum, tp) words that are no values are texts
     a = ns.op.overload(x)      an operator outside of aten
     return y x
     phases decode prefill      those of the batch
@@ -136,7 +137,10 @@ class _Builder:
         )
 
     def argument(self, text: str) -> Argument:
-        return Reference(text) if text in self.values else int(text)
+        if text in self.values:
+            return Reference(text)
+        # Texts stand without quotes: `all_reduce(x, sum, tp)`.
+        return int(text) if text.lstrip("-").isdigit() else text
 
 
 def _names(text: str | None) -> tuple[str, ...]:

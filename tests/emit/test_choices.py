@@ -7,7 +7,7 @@ import pytest
 from tests.emit.formatting import formatted
 from tests.plan.layered import Layered, Read, Shape
 from tests.prove.schedules import Scheduled, order, scheduled, stagger
-from tests.prove.simulator import judge
+from tests.simulator.text import judge
 
 CARRIED = Read("mlp", carried=True)
 PATTERNS = {

@@ -19,7 +19,7 @@ from tests.emit.models import (
     llama_traced,
     written,
 )
-from tests.prove.simulator import judge
+from tests.simulator.text import judge
 
 CACHES = ("keys", "values")
 

@@ -14,7 +14,7 @@ from dynaflow_dsl.runtime.executor import Setup
 from tests.emit.formatting import formatted
 from tests.plan.layered import Layered, Read, Shape
 from tests.prove.schedules import order, scheduled, stagger
-from tests.prove.simulator import judge
+from tests.simulator.text import judge
 
 PARTS = [
     *("step", "class", "load", "torch", "aten", "device", "entry", "inputs"),

@@ -10,7 +10,7 @@ from dynaflow_dsl.cli.verify import claims_of
 from dynaflow_dsl.diagnostics import DiagnosticError
 from tests.end_to_end import forms
 from tests.end_to_end.building import Built, build, run_verify
-from tests.prove.simulator import judge
+from tests.simulator.text import judge
 from tests.verification.mutations import without_waits
 
 TRANSLATE = """dfs 1

@@ -9,7 +9,7 @@ from dynaflow_dsl.prove import prove
 from tests.plan.layered import file_of, graph_of, traced
 from tests.plan.random_schedules import Case, cases
 from tests.plan.reasons import reasons
-from tests.prove.simulator import judge
+from tests.simulator.text import judge
 
 # What a refusal says, and the reason for it.
 CODES = {"DFS301": "early", "DFS302": "early or ordered", "DFS308": "replaced"}

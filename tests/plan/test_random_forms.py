@@ -15,7 +15,7 @@ from dynaflow_dsl.prove import prove
 from dynaflow_dsl.source import Source
 from tests.bind.graphs import graph
 from tests.plan.random_forms import Form, forms
-from tests.prove.simulator import judge
+from tests.simulator.text import judge
 
 # Of the text, of the model, and of a timeline on it.
 REFUSED = {

@@ -19,7 +19,7 @@ from dynaflow_dsl.source import Source
 from tests.bind.graphs import graph
 from tests.prove.program_mutations import removals
 from tests.prove.schedules import Scheduled, weighted, written
-from tests.prove.simulator import judge
+from tests.simulator.text import judge
 
 # The package gives the name of this module to its function.
 PLANNING = sys.modules["dynaflow_dsl.plan.plan"]
@@ -183,7 +183,7 @@ def test_timelines_at_random() -> None:
         planned += 1
         assert prove(result.value).ok, windows
         made = written(weighted(LAYERS), text)
-        assert judge(made.text(), orders=1) == [], windows
+        assert judge(made.text()) == [], windows
         idle = [
             m.what
             for m in removals(result.value)

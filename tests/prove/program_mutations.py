@@ -45,10 +45,17 @@ def removals(plan: Plan) -> Iterator[Mutation]:
 
 
 def moves(plan: Plan) -> Iterator[Mutation]:
-    """Every statement but calls, earlier, later, and at the start of its block."""
+    """Every statement but calls, elsewhere: one place earlier or later, at the start of
+    its block, at the end of the block before it and at the start of the next one."""
+    blocks = [
+        (n, b)
+        for n, segment in enumerate(plan.step.segments)
+        for b in range(len(segment.blocks))
+    ]
     for spot, s, statement in _statements(plan.step):
         if isinstance(statement, Call | Return):
             continue
+        kind, what = _kind(statement), _say(_where(plan, spot), statement)
         kept = _block(plan.step, spot).statements
         rest = (*kept[:s], *kept[s + 1 :])
         targets = {"earlier": s - 1, "later": s + 1, "first": 0}
@@ -58,12 +65,35 @@ def moves(plan: Plan) -> Iterator[Mutation]:
             if word == "first" and s <= 1:
                 continue
             moved = (*rest[:target], statement, *rest[target:])
-            changed = with_block(plan, spot, moved)
-            yield Mutation(
-                f"{_kind(statement)} {word}",
-                _say(_where(plan, spot), statement),
-                changed,
-            )
+            yield Mutation(f"{kind} {word}", what, with_block(plan, spot, moved))
+        at = blocks.index(spot)
+        without = with_block(plan, spot, rest)
+        if at > 0:
+            before = _block(plan.step, blocks[at - 1]).statements
+            changed = with_block(without, blocks[at - 1], (*before, statement))
+            yield Mutation(f"{kind} a block earlier", what, changed)
+        if at + 1 < len(blocks):
+            behind = _block(plan.step, blocks[at + 1]).statements
+            changed = with_block(without, blocks[at + 1], (statement, *behind))
+            yield Mutation(f"{kind} a block later", what, changed)
+
+
+def fewer_buffers(plan: Plan) -> Iterator[Mutation]:
+    """Every part that brings weights with one buffer less, or more."""
+    for name, count in plan.buffers.items():
+        for word, other in (("removed", count - 1), ("added", count + 1)):
+            if other:
+                buffers = {**plan.buffers, name: other}
+                what = f"{name} brings weights to {other} buffers"
+                yield Mutation(f"Buffer {word}", what, replace(plan, buffers=buffers))
+
+
+def mutations(plan: Plan) -> Iterator[Mutation]:
+    """All of them."""
+    yield from removals(plan)
+    yield from moves(plan)
+    yield from swaps(plan)
+    yield from fewer_buffers(plan)
 
 
 def swaps(plan: Plan) -> Iterator[Mutation]:

@@ -1,17 +1,17 @@
-"""`prove` against the judge, which shares nothing with it, on broken plans."""
+"""`prove` against the simulator, which shares nothing with it, on broken plans."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
 from dynaflow_dsl.plan.model import Plan
 from dynaflow_dsl.prove import prove
-from tests.prove.program_mutations import Mutation, moves, removals, swaps
-from tests.prove.schedules import Scheduled, fetching, forms, schedules
-from tests.prove.simulator import judge
+from tests.prove.program_mutations import mutations, removals
+from tests.prove.schedules import SHORT, fetching, forms, schedules
+from tests.simulator.text import judge
+from tests.simulator.verdict import judge_plan
 
 SCHEDULES = {**schedules(), **forms(), **fetching()}
 
@@ -20,42 +20,44 @@ def refused(plan: Plan) -> bool:
     return prove(plan).value is None
 
 
-def is_harmful(schedule: Scheduled, plan: Plan) -> list[str]:
-    return judge(schedule.text(plan), persistent=("keys",), orders=1)
-
-
-def mutations(plan: Plan) -> Iterator[Mutation]:
-    yield from removals(plan)
-    yield from moves(plan)
-    yield from swaps(plan)
-
-
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_prove_and_the_judge_accept_the_plan_as_it_is(name: str) -> None:
+def test_prove_and_the_simulator_accept_the_plan_as_it_is(name: str) -> None:
     schedule = SCHEDULES[name]
     assert prove(schedule.plan).ok
-    assert is_harmful(schedule, schedule.plan) == []
+    assert judge_plan(schedule.plan).faults == ()
+    assert judge(schedule.text(), persistent=("keys",)) == []
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_prove_refuses_exactly_what_the_judge_finds_harmful(name: str) -> None:
-    schedule = SCHEDULES[name]
+def test_prove_refuses_exactly_what_the_simulator_finds_harmful(name: str) -> None:
     table: Counter[tuple[str, str]] = Counter()
     differing = []
-    for mutation in mutations(schedule.plan):
-        faults = is_harmful(schedule, mutation.plan)
+    for mutation in mutations(SCHEDULES[name].plan):
+        faults = judge_plan(mutation.plan).faults
         by_prove = refused(mutation.plan)
         table[(mutation.kind, "refused" if by_prove else "harmless")] += 1
         if by_prove != bool(faults):
             verdict = "refuses" if by_prove else "accepts"
             differing.append(
                 f"{mutation.kind}: {mutation.what}: prove {verdict}, "
-                f"judge: {faults[:1]}"
+                f"simulator: {faults[:1]}"
             )
     print(f"\n{name}")
     for (kind, verdict), count in sorted(table.items()):
-        print(f"  {kind:<18} {verdict:<9} {count}")
+        print(f"  {kind:<22} {verdict:<9} {count}")
     assert not differing, "\n".join(differing)
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_a_plan_and_its_text_are_judged_alike(name: str) -> None:
+    schedule = SCHEDULES[name]
+    differing = []
+    for mutation in mutations(schedule.plan):
+        faults = judge_plan(mutation.plan).faults
+        in_text = judge(schedule.text(mutation.plan), persistent=("keys",))
+        if bool(faults) != bool(in_text):
+            differing.append((mutation.kind, mutation.what, faults[:1], in_text[:1]))
+    assert differing == []
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

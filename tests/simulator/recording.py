@@ -12,12 +12,10 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from tests.prove.stand_ins import (
-    Cell,
-    Kernel,
+from tests.simulator.queues import Cell, Kernel, Recording
+from tests.simulator.stand_ins import (
     Piece,
     Recorder,
-    Recording,
     Refused,
     Storage,
     Stream,
@@ -199,7 +197,7 @@ class ModuleText:
         ]
         given = tuple((cell, ("given", name, k), ()) for name, k, cell in everything)
         # The step before may have been another one that used the same buffers on main.
-        recorder.launch(Kernel("the caller's inputs", buffers.cells, given))
+        recorder.launch(Kernel("the caller's inputs", buffers.cells, given, "start"))
         error = ""
         try:
             results = getattr(executor, method)(fake, *inputs.values())
@@ -210,12 +208,12 @@ class ModuleText:
         results = results if isinstance(results, tuple) else (results,)
         read = [t.cell(row) for t in results for row in t.rows]
         kept = [cell for name in persistent for cell in cells.get(name, ())]
-        recorder.launch(Kernel("the caller", (*read, *kept), (), ends_step=True))
+        recorder.launch(Kernel("the caller", (*read, *kept), (), "end"))
         taken = tuple((cell, ("next step", cell), ()) for _, _, cell in everything)
-        recorder.launch(Kernel("the caller's next inputs", (), taken))
+        recorder.launch(Kernel("the caller's next inputs", (), taken, "next"))
         results = ()
         recorder.active = False
-        return Recording(names, recorder.queues, error)
+        return Recording(names, recorder.items, error)
 
 
 def _listed(given: Any) -> list[Tensor]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.prove.program_mutations import removals
-from tests.prove.recording import ModuleText
 from tests.prove.schedules import (
     TWO,
     Scheduled,
@@ -14,20 +13,22 @@ from tests.prove.schedules import (
     schedules,
     stagger,
 )
-from tests.prove.simulator import all_orders, in_order, judge, starving
 from tests.prove.text_mutations import (
     base_dropped,
     earlier_frees,
     swapped_slices,
     without,
 )
+from tests.simulator.orders import Orders
+from tests.simulator.recording import ModuleText
+from tests.simulator.text import judge
 
 SCHEDULES = schedules()
 SPLIT = [name for name in SCHEDULES if "no split" not in name]
 
 
 def found(text: str) -> list[str]:
-    return judge(text, persistent=("keys",), orders=1)
+    return judge(text, persistent=("keys",))
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -78,11 +79,11 @@ def test_all_orders_and_starving_agree_on_every_removal() -> None:
             recording = module.record(module.classes[0], persistent=("keys",))
             if recording.error:
                 continue
-            seen = in_order(recording).seen
-            every = all_orders(recording, seen, 20_000)
-            assert every is not None
-            assert bool(every) == bool(list(starving(recording, seen)))
-            verdicts.add(bool(every))
+            orders = Orders(recording)
+            explored = orders.all(20_000)
+            assert explored is not None
+            assert bool(explored.faults) == bool(orders.starving())
+            verdicts.add(bool(explored.faults))
         assert verdicts == {True, False}
 
 

@@ -10,41 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 
-# A row of a storage; row None is the content of a tensor without rows.
-Cell = tuple[int, int | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Kernel:
-    """Reads cells, then writes cells with tokens that depend on what was read."""
-
-    label: str
-    reads: tuple[Cell, ...]
-    writes: tuple[tuple[Cell, tuple[Any, ...], tuple[Cell, ...]], ...]
-    ends_step: bool = False
-    reuse: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """An entry of a stream's queue; `number` is its place in the order of issue."""
-
-    number: int
-    stream: str
-    work: Kernel | int
-    kind: str
-
-
-@dataclass(slots=True)
-class Recording:
-    """Everything that one step gave to the streams."""
-
-    streams: tuple[str, ...]
-    queues: dict[str, list[Item]]
-    error: str = ""
-    tokens: tuple[Any, ...] = ()
+from tests.simulator.queues import Cell, Item, Kernel
 
 
 class Refused(Exception):
@@ -54,13 +22,15 @@ class Refused(Exception):
 class Recorder:
     def __init__(self, streams: Sequence[str]) -> None:
         self.streams = tuple(streams)
-        self.queues: dict[str, list[Item]] = {name: [] for name in self.streams}
+        self.items: list[Item] = []
         self.current = ["main"]
-        self.storages, self.events, self.items = count(), count(), count()
+        self.storages, self.events = count(), count()
         self.active = True
 
-    def put(self, stream: str, kind: str, work: Kernel | int) -> None:
-        self.queues[stream].append(Item(next(self.items), stream, work, kind))
+    def put(
+        self, stream: str, kind: Literal["run", "record", "wait"], work: Kernel | int
+    ) -> None:
+        self.items.append(Item(len(self.items), stream, work, kind))
 
     def launch(self, kernel: Kernel) -> None:
         self.put(self.current[-1], "run", kernel)
@@ -69,7 +39,7 @@ class Recorder:
         """The allocator hands the memory out again on the stream that made it."""
         if self.active:
             writes = tuple((cell, ("reused", cell), ()) for cell in cells)
-            self.put(stream, "run", Kernel("reuse", (), writes, reuse=True))
+            self.put(stream, "run", Kernel("reuse", (), writes, "reuse"))
 
 
 class Storage:
@@ -141,7 +111,7 @@ def compute(
         Storage(recorder, (None,) if k in shared else rows, owned=True)
         for k in range(results)
     ]
-    writes = []
+    writes: list[tuple[Cell, tuple[Any, ...], tuple[Cell, ...]]] = []
     for k, storage in enumerate(made):
         for cell in storage.cells:
             first = rows[0] if cell[1] is None else cell[1]
@@ -150,8 +120,9 @@ def compute(
             writes.append((cell, token, of_row(first)))
     for position in written:
         for row in operands[position].rows:
-            token = (part, layer, "in place", position)
-            writes.append((operands[position].cell(row), token, of_row(row)))
+            written_in_place = (part, layer, "in place", position)
+            cell = operands[position].cell(row)
+            writes.append((cell, written_in_place, of_row(row)))
     reads = tuple(cell for row in rows for cell in of_row(row))
     recorder.launch(Kernel(name, reads, tuple(writes)))
     return [Tensor(storage, tuple(row for _, row in storage.cells)) for storage in made]

@@ -1,0 +1,87 @@
+"""What the parts of a binding use beside tensors, one step at a time.
+
+A process group runs one collective after the other; a kernel may have a workspace, or
+memory that its ranks write into each other's. Nothing in a graph's tensors says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from dynaflow_dsl.bind.model import Binding, Body, BoundKernel
+from dynaflow_dsl.graph.model import Operation
+from dynaflow_dsl.operations.effects import effects_of
+
+
+class Resource(NamedTuple):
+    """Something that one step may use at a time: `what` it is, and its name."""
+
+    what: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"the {self.what} '{self.name}'"
+
+
+GROUP = "process group"
+SHARED = "shared resource"
+SYMMETRIC = "symmetric memory of the kernel"
+
+
+def waits_on_host(operation: Operation) -> bool:
+    """Whether the host waits for the device in an operation."""
+    return "host" in operation.tags or any(
+        effects.waits_on_host for effects in effects_of(operation.operator)
+    )
+
+
+def is_collective(operation: Operation) -> bool:
+    """Whether the ranks of a group do an operation together."""
+    return any(effects.collective for effects in effects_of(operation.operator))
+
+
+def resources(operation: Operation) -> Iterator[Resource]:
+    """What an operation takes for itself while it runs."""
+    for effects in effects_of(operation.operator):
+        if effects.collective and (group := group_of(operation)) is not None:
+            yield Resource(GROUP, group)
+        for name in effects.uses:
+            yield Resource(SHARED, name)
+
+
+def group_of(operation: Operation) -> str | None:
+    """The role or name of a collective's group: its last text."""
+    given = (*operation.arguments, *(value for _, value in operation.keywords))
+    texts = [argument for argument in given if isinstance(argument, str)]
+    return texts[-1] if texts else None
+
+
+def uses_of(binding: Binding) -> Mapping[str, tuple[frozenset[Resource], ...]]:
+    """By part, what each of its programs uses; parts without any are left out.
+
+    A part that runs through a kernel uses what the kernel does.
+    """
+    kernels = {kernel.part: kernel for kernel in binding.kernels}
+    found: dict[str, tuple[frozenset[Resource], ...]] = {}
+    for part in binding.everything:
+        kernel = kernels.get(part.name)
+        bodies = tuple(_of_program(body, kernel) for body in part.bodies)
+        if any(bodies):
+            found[part.name] = bodies
+    return found
+
+
+def _of_program(body: Body, kernel: BoundKernel | None) -> frozenset[Resource]:
+    if kernel is None:
+        return frozenset(r for each in body.operations for r in resources(each))
+    return frozenset(_of_kernel(kernel))
+
+
+def _of_kernel(kernel: BoundKernel) -> Iterator[Resource]:
+    if kernel.communicator is not None:
+        yield Resource(GROUP, kernel.communicator)
+    for name in kernel.uses:
+        yield Resource(SHARED, name)
+    if kernel.via.kernel.symmetric_memory:
+        yield Resource(SYMMETRIC, kernel.via.kernel.name)
