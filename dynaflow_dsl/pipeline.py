@@ -158,6 +158,7 @@ def check_schedules(
             return Result(None, required.diagnostics)
         read = {fact.name: fact for fact in (*required.value, *selection.facts)}
         used = tuple(read[name] for name in sorted(read))
+    equal = {name.text for name in file.select.equal} if file.select else set()
     bindings: list[Binding] = []
     plans: list[ProvedPlan] = []
     found: list[Diagnostic] = []
@@ -176,7 +177,7 @@ def check_schedules(
         found += planned.diagnostics
         if planned.value is None:
             continue
-        proved = prove(planned.value)
+        proved = prove(planned.value, equal)
         found += proved.diagnostics
         if proved.value is not None:
             plans.append(proved.value)

@@ -34,12 +34,16 @@ class Owner(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Access:
-    """The `time`-th thing that a stream does, with its place in the file."""
+    """The `time`-th thing that a stream does, with its place in the file.
+
+    `layer` is its iteration, None where there is none.
+    """
 
     stream: str
     time: int
     label: str
     span: Span | None
+    layer: int | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -114,11 +118,13 @@ class Machine:
         """Note a broken rule that concerns one place."""
         self.faults.append(Fault(kind, message, span))
 
-    def issue(self, stream: str, label: str, span: Span | None) -> Access:
+    def issue(
+        self, stream: str, label: str, span: Span | None, layer: int | None = None
+    ) -> Access:
         """A stream does something: its own clock advances."""
         clock = self.clocks[stream]
         clock[stream] += 1
-        access = Access(stream, clock[stream], label, span)
+        access = Access(stream, clock[stream], label, span, layer)
         self._last[stream] = access
         return access
 

@@ -71,6 +71,7 @@ TESTED_ELSEWHERE = {
     "DFS701": "tests/prove/test_messages.py",
     "DFS702": "tests/prove/test_messages.py",
     "DFS704": "tests/bind/test_capture.py",
+    "DFS707": "tests/prove/test_messages.py",
     "DFS801": "tests/runtime/test_load.py",
     "DFS802": "tests/runtime/test_inputs.py",
     "DFS803": "tests/runtime/test_load.py",
