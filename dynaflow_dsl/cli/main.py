@@ -34,6 +34,7 @@ COMMANDS = (
     "check",
     "fmt",
     "show",
+    "why",
     "diff",
     "trace",
     "verify",

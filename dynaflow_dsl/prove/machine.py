@@ -197,10 +197,7 @@ class Machine:
         `expected` is who wrote it last before `owner` in the model's own order.
         """
         history = self._touched.setdefault((name, place), _History())
-        earlier = [*history.reads.values()] if writes else []
-        if history.write is not None:
-            earlier.append(history.write)
-        for other in earlier:
+        for other in self.conflicts(name, place, writes=writes):
             if not self.knows(access.stream, other):
                 self._both(
                     "race",
@@ -216,6 +213,14 @@ class Machine:
             history.reads.clear()
         else:
             history.reads[access.stream] = access
+
+    def conflicts(self, name: str, place: int, *, writes: bool) -> list[Access]:
+        """Who has to be done with a memory before it is read or written now."""
+        history = self._touched.get((name, place))
+        if history is None:
+            return []
+        earlier = [*history.reads.values()] if writes else []
+        return earlier if history.write is None else [*earlier, history.write]
 
     def _wrong_order(
         self, name: str, access: Access, history: _History, expected: Owner | None

@@ -22,8 +22,9 @@ def prove(plan: Plan, equal: Collection[str] = ()) -> Result[ProvedPlan]:
     that is not ordered as in the model), DFS702 (memory that goes back too early),
     DFS302 (steps of a window that something orders), DFS705 (what one step may use at a
     time, used by two at once), DFS706 (ranks that run other collectives than each
-    other) and DFS707 (a step that reads something else than in the model). Warns of windows whose steps never meet (DFS319) and of streams beside which
-    nothing runs (DFS320), and tells of memory that is kept until the join (DFS703).
+    other) and DFS707 (a step that reads something else than in the model). Warns of
+    windows whose steps never meet (DFS319) and of streams beside which nothing runs
+    (DFS320), and tells of memory that is kept until the join (DFS703).
     """
     binding = plan.binding
     pieces = binding.schedule.pieces

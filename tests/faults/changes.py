@@ -88,9 +88,8 @@ def _segment(segments: Sequence[Segment], where: str) -> int:
 
 
 def _applied(segment: Segment, change: dict[str, Any]) -> Segment:
-    statements = [
-        (b, s) for b, block in enumerate(segment.blocks) for s in block.statements
-    ]
+    blocks = enumerate(segment.blocks)
+    statements = [(b, s) for b, block in blocks for s in block.statements]
     place = 0
     block, taken = 0, None
     if "take" in change:
@@ -113,11 +112,11 @@ def _applied(segment: Segment, change: dict[str, Any]) -> Segment:
         place = _find(statements, change["after"]) + 1
         block = statements[place - 1][0]
     statements[place:place] = [(block, each) for each in added]
-    blocks = tuple(
+    made = tuple(
         Block(old.title, tuple(s for n, s in statements if n == b), old.span)
         for b, old in enumerate(segment.blocks)
     )
-    return replace(segment, blocks=blocks)
+    return replace(segment, blocks=made)
 
 
 def _find(statements: Sequence[tuple[int, Statement]], text: str) -> int:
