@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import groupby
 
+from dynaflow_dsl.bind.model import AFTER, BEFORE
 from dynaflow_dsl.plan.model import Plan, Wait
 from dynaflow_dsl.prove.execute import Execution
 from dynaflow_dsl.prove.machine import (
@@ -179,10 +180,9 @@ def why_text(plan: Plan, runs: Sequence[Explained]) -> str:
         merged.setdefault(key, []).extend(group)
     for (label, lines), group in merged.items():
         step = group[0].step
-        outside = step.label in ("before", "after")
-        layers = [
-            r.step.layer for r in group if r.step.layer is not None and not outside
-        ]
+        layers = [run.step.layer for run in group if run.step.layer is not None]
+        if step.label in (BEFORE, AFTER):
+            layers = []
         where = f", {_layers(layers)}" if layers else ""
         head = f"{label} on {step.stream}{where} · {_place(step)}"
         paragraphs.append("\n".join([head, *lines]))
@@ -247,11 +247,8 @@ def _lines(run: Explained) -> Iterator[str]:
 
 def _called(step: Access) -> str:
     """A step in words; what surrounds the parts is no word of the file."""
-    match step.label:
-        case "before":
-            return "what runs before the parts"
-        case "after":
-            return "what runs after the parts"
+    if step.label in (BEFORE, AFTER):
+        return f"what runs {step.label} the parts"
     return step.label
 
 
