@@ -197,15 +197,14 @@ class Checker:
                 f"{_listed(form.results)}"
             )
         # What was compiled may write without counting it.
+        allowed = {given[k].untyped_storage()._cdata for k in form.written}
         for number in sorted(changed - form.written):
-            shared = given[number].untyped_storage().data_ptr()
-            if any(
-                given[k].untyped_storage().data_ptr() == shared for k in form.written
-            ):
-                continue
-            self._refuse(
-                f"{place} writes its tensor {number}, and the part's own text does not"
-            )
+            # Views of one tensor count together.
+            if given[number].untyped_storage()._cdata not in allowed:
+                self._refuse(
+                    f"{place} writes its tensor {number}, and the part's own text "
+                    "does not"
+                )
 
     def _finite(self, place: str, number: int, tensor: torch.Tensor) -> None:
         if not tensor.is_floating_point() or tensor.numel() == 0:

@@ -18,6 +18,8 @@ from tests.verification.mutations import write_module
 
 TEXT = (EXECUTORS / "toy_halves.py").read_text(encoding="utf-8")
 
+LAST = "            hidden_1 = self.mlp(2"
+
 
 @pytest.fixture(autouse=True)
 def checking(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,10 +77,7 @@ def test_a_read_that_its_stream_has_not_waited_for(tmp_path: Path) -> None:
 def test_joined_pieces_that_main_has_not_waited_for(tmp_path: Path) -> None:
     message = refusal(
         tmp_path,
-        (
-            "        with main:\n            hidden_1 = self.mlp(2",
-            "        with side:\n            hidden_1 = self.mlp(2",
-        ),
+        (f"        with main:\n{LAST}", f"        with side:\n{LAST}"),
         ("main.wait(attn_1_done)  # mlp[1] reads", "side.wait(hidden_1_done)  #"),
     )
     assert "reads memory" in message
