@@ -306,8 +306,8 @@ def _extent(tensor: torch.Tensor) -> tuple[int, int]:
     """First byte of a tensor in its storage, and the one behind its last."""
     size = tensor.element_size()
     pairs = zip(tensor.shape, tensor.stride(), strict=True)
-    last = sum((length - 1) * stride for length, stride in pairs)
-    start = tensor.storage_offset() * size
+    last = sum((int(length) - 1) * int(stride) for length, stride in pairs)
+    start = int(tensor.storage_offset()) * size
     return start, start + (last + 1) * size
 
 
@@ -352,7 +352,7 @@ def _faked(value: Any, mode: FakeTensorMode) -> Any:
 def _results(
     made: Sequence[torch.Tensor], given: Sequence[torch.Tensor]
 ) -> tuple[_Result, ...]:
-    owners = {}
+    owners: dict[int, int] = {}
     for number, tensor in enumerate(given):
         owners.setdefault(tensor.untyped_storage()._cdata, number)
     return tuple(

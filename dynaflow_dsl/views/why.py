@@ -176,8 +176,8 @@ def why_text(plan: Plan, runs: Sequence[Explained]) -> str:
     paragraphs = []
     groups = groupby(runs, key=lambda run: (run.step.label, tuple(_lines(run))))
     merged: dict[tuple[str, tuple[str, ...]], list[Explained]] = {}
-    for key, group in groups:
-        merged.setdefault(key, []).extend(group)
+    for key, found in groups:
+        merged.setdefault(key, []).extend(found)
     for (label, lines), group in merged.items():
         step = group[0].step
         layers = [run.step.layer for run in group if run.step.layer is not None]

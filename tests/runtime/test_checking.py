@@ -96,7 +96,8 @@ def test_a_step_that_ends_without_its_join(tmp_path: Path) -> None:
 def test_a_value_that_is_no_number(tmp_path: Path) -> None:
     model = make_toy()
     with torch.no_grad():
-        model.layers[1].down.weight[0, 0] = float("nan")
+        weight = model.get_parameter("layers.1.down.weight")
+        weight[0, 0] = float("nan")
     message = refusal(tmp_path, model=model)
     assert "result 0 of mlp[0] (tests/toy_halves.dfs:" in message
     assert message.endswith("has a value that is not a number.")

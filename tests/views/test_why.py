@@ -48,8 +48,8 @@ CACHED = Layered(
 
 
 def test_a_wait_for_memory() -> None:
-    on = {"load": "side"}
-    schedule = scheduled(CACHED, on, 1, order("load", "store", "mix"), "side")
+    windows = order("load", "store", "mix")
+    schedule = scheduled(CACHED, {"load": "side"}, 1, windows, "side")
     text = why(schedule, "store")
     assert "  waits for load on side · s.dfs:12:13" in text
     assert "    writes keys.0, which load touches" in text
@@ -82,6 +82,12 @@ def test_a_step_that_there_is_not() -> None:
 def test_the_same_as_data() -> None:
     first = why_data(explain(HALVES.plan, "attn[0]"))[0]
     assert first["stream"] == "side"
-    (wait,) = first["waits"]  # type: ignore[misc]
-    assert wait["reasons"] == ["reads hidden_0"]
-    assert wait["place"] == "s.dfs:11:9"
+    assert first["waits"] == [
+        {
+            "event": "before_done",
+            "step": "before",
+            "stream": "main",
+            "place": "s.dfs:11:9",
+            "reasons": ["reads hidden_0"],
+        }
+    ]
