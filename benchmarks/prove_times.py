@@ -2,8 +2,8 @@
 
     python -m benchmarks.prove_times > benchmarks/results/prove_times.json
 
-Plans are those of a model with four parts for each layer on four streams, in two halves.
-`looped` is the plan as it is, with a loop over layers; in `straight` the same statements
+Plans are those of a model with four parts for each layer on four streams, in halves.
+`looped` is the plan as it is, with a loop over layers; in `straight` its statements
 are written out, as for a model whose layers all differ.
 """
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dynaflow_dsl.bind import Binding, ReadsKernels, bind, bind_kernels, inactive
+from dynaflow_dsl.bind.uses import groups
 from dynaflow_dsl.diagnostics import Diagnostic, Result
 from dynaflow_dsl.graph.model import Graph, TracedModel
 from dynaflow_dsl.imports import file_reader, project_root
@@ -161,7 +162,7 @@ def check_schedules(
     equal = {name.text for name in file.select.equal} if file.select else set()
     bindings: list[Binding] = []
     plans: list[ProvedPlan] = []
-    found: list[Diagnostic] = []
+    found: list[Diagnostic] = [*selected.diagnostics]
     for schedule in dict.fromkeys(schedule for schedule, _ in selected.value.pairs):
         found += inactive(schedule, model.device)
     for schedule, graph in selected.value.pairs:
@@ -214,8 +215,12 @@ def select_schedules(
     if file.select is None:
         pairs = tuple((s, graph) for s in file.schedules for graph in model.graphs)
         return Result(SelectedSchedules(pairs))
-    entries = [EntrySizes(g.entry, g.dimensions, g.fixed) for g in model.graphs]
-    chosen = choose(file.select, Facts(facts or {}, dict(model.facts)), entries)
+    entries = [
+        EntrySizes(g.entry, g.dimensions, g.fixed, groups(g)) for g in model.graphs
+    ]
+    known = Facts(facts or {}, dict(model.facts))
+    splits = {s.name: s.split for s in file.schedules if s.split is not None}
+    chosen = choose(file.select, known, entries, splits)
     if chosen.value is None:
         return Result(None, chosen.diagnostics)
     chosen_pairs = [

@@ -37,6 +37,7 @@ from dynaflow_dsl.bind.variables import number_variables
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Result
 from dynaflow_dsl.graph.model import Graph
 from dynaflow_dsl.resolve.model import Schedule, Section
+from dynaflow_dsl.resolve.split import least_rows, never_cut
 
 
 def bind(schedule: Schedule, graph: Graph) -> Result[Binding]:
@@ -109,8 +110,19 @@ def bind(schedule: Schedule, graph: Graph) -> Result[Binding]:
             joined=joined,
             results=graph.outputs,
             output_rows=output_rows(schedule, graph),
-        )
+        ),
+        tuple(_never_cut(schedule, graph)),
     )
+
+
+def _never_cut(schedule: Schedule, graph: Graph) -> Iterator[Diagnostic]:
+    """A split that no step of the entry has rows for."""
+    if (split := schedule.split) is None:
+        return
+    for name, _, high in graph.dimensions:
+        if name == split.dimension and high is not None and high < least_rows(split):
+            said = f"a step of entry {graph.entry} has at most {high} rows"
+            yield never_cut(split, split.span, said)
 
 
 def joined_parts(schedule: Schedule) -> frozenset[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from dynaflow_dsl.bind.model import Binding, Body, BoundKernel
-from dynaflow_dsl.graph.model import Operation
+from dynaflow_dsl.graph.model import Graph, Operation
 from dynaflow_dsl.operations.effects import effects_of
 
 
@@ -55,6 +55,12 @@ def group_of(operation: Operation) -> str | None:
     given = (*operation.arguments, *(value for _, value in operation.keywords))
     texts = [argument for argument in given if isinstance(argument, str)]
     return texts[-1] if texts else None
+
+
+def groups(graph: Graph) -> tuple[str, ...]:
+    """The process groups of a graph's collectives."""
+    found = (group_of(each) for each in graph.operations if is_collective(each))
+    return tuple(dict.fromkeys(group for group in found if group is not None))
 
 
 def uses_of(binding: Binding) -> Mapping[str, tuple[frozenset[Resource], ...]]:

@@ -65,6 +65,7 @@ FILE = re.compile(r"```dfs ([^\n]+)\n(.*?)```\n", re.DOTALL)
 # What no schedule or command line can show; the file tests the text.
 TESTED_ELSEWHERE = {
     "DFS314": "tests/bind/test_capture.py",
+    "DFS322": "tests/faults/kind_7/rows_that_fill_no_piece/expected.txt",
     "DFS401": "tests/end_to_end/test_kernels.py",
     "DFS403": "tests/end_to_end/test_kernels.py",
     "DFS404": "tests/end_to_end/test_kernels.py",
