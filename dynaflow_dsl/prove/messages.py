@@ -44,7 +44,21 @@ def _diagnostic(fault: Fault) -> Diagnostic:
         Label(fault.span) if fault.span else None,
         (Label(fault.other, "the other step"),) if fault.other else (),
         notes=(fault.missing,) if fault.missing else (),
+        helps=tuple(_ways_out(fault)),
     )
+
+
+def _ways_out(fault: Fault) -> Iterator[str]:
+    """Waits and frees are the compiler's work, so there is a way around alone."""
+    yield "report it with the schedule: waits and frees are the compiler's work"
+    here, there = fault.here, fault.there
+    if here is not None and there is not None and here.stream != there.stream:
+        names = " and ".join(sorted({_part(here), _part(there)}))
+        yield f"until then, run {names} on one stream"
+
+
+def _part(access: Access) -> str:
+    return access.label.removeprefix("prev.").partition("[")[0]
 
 
 def _shared(fault: Fault) -> Diagnostic:
