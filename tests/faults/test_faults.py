@@ -14,6 +14,7 @@ import pytest
 from dynaflow_dsl.diagnostics import Severity, render
 from dynaflow_dsl.operations import effects, plugins
 from tests.faults.cases import VALID, WRONG, read
+from tests.project.commands import ROOT
 
 PLUGIN = EntryPoint("engine", "tests.faults.engine:OPERATIONS", plugins.GROUP)
 
@@ -53,6 +54,13 @@ def test_the_fault_is_found(folder: Path, update: bool) -> None:
 @pytest.mark.parametrize("folder", VALID, ids=name)
 def test_its_neighbour_is_not(folder: Path) -> None:
     assert render(read(folder).findings()) == ""
+
+
+def test_the_document_names_the_reports() -> None:
+    document = (ROOT / "docs" / "proof.md").read_text(encoding="utf-8")
+    words = " ".join(document.split())
+    reports = {read(folder).about.get("report") for folder in WRONG} - {None}
+    assert [report for report in reports if report not in words] == []
 
 
 def test_the_catalogue_is_complete() -> None:
