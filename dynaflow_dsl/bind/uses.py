@@ -63,13 +63,13 @@ def groups(graph: Graph) -> tuple[str, ...]:
     return tuple(dict.fromkeys(group for group in found if group is not None))
 
 
-def uses_of(binding: Binding) -> Mapping[str, tuple[frozenset[Resource], ...]]:
+def uses_of(binding: Binding) -> Mapping[str, tuple[tuple[Resource, ...], ...]]:
     """By part, what each of its programs uses; parts without any are left out.
 
     A part that runs through a kernel uses what the kernel does.
     """
     kernels = {kernel.part: kernel for kernel in binding.kernels}
-    found: dict[str, tuple[frozenset[Resource], ...]] = {}
+    found: dict[str, tuple[tuple[Resource, ...], ...]] = {}
     for part in binding.everything:
         kernel = kernels.get(part.name)
         bodies = tuple(_of_program(body, kernel) for body in part.bodies)
@@ -78,10 +78,10 @@ def uses_of(binding: Binding) -> Mapping[str, tuple[frozenset[Resource], ...]]:
     return found
 
 
-def _of_program(body: Body, kernel: BoundKernel | None) -> frozenset[Resource]:
+def _of_program(body: Body, kernel: BoundKernel | None) -> tuple[Resource, ...]:
     if kernel is None:
-        return frozenset(r for each in body.operations for r in resources(each))
-    return frozenset(_of_kernel(kernel))
+        return tuple(sorted({r for each in body.operations for r in resources(each)}))
+    return tuple(sorted(set(_of_kernel(kernel))))
 
 
 def _of_kernel(kernel: BoundKernel) -> Iterator[Resource]:
