@@ -39,6 +39,7 @@ COMMANDS = (
     "trace",
     "verify",
     "bench",
+    "profile",
     "explain",
 )
 

@@ -50,7 +50,7 @@ def claims(plan: Plan, machine: Machine) -> tuple[int, list[Diagnostic]]:
     """Every pair of steps in different runs of a window, in every iteration.
 
     How many run side by side, and what is said of the others: DFS302 where something
-    orders them, DFS319 where they never meet.
+    orders them, DFS323 where they never meet.
     """
     pieces = plan.binding.schedule.pieces
     proved, found = 0, list[Diagnostic]()
@@ -148,7 +148,7 @@ def _something_orders(
 
 def _never_meet(left: ScheduledStep, right: ScheduledStep, pieces: int) -> Diagnostic:
     return Diagnostic(
-        "DFS319",
+        "DFS323",
         f"{step_label(left, pieces)} and {step_label(right, pieces)} never overlap: "
         "there is one iteration alone",
         Label(left.span, "of this iteration"),

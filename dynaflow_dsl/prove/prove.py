@@ -23,7 +23,7 @@ def prove(plan: Plan, equal: Collection[str] = ()) -> Result[ProvedPlan]:
     DFS302 (steps of a window that something orders), DFS705 (what one step may use at a
     time, used by two at once), DFS706 (ranks that run other collectives than each
     other) and DFS707 (a step that reads something else than in the model). Warns of
-    windows whose steps never meet (DFS319) and of streams beside which nothing runs
+    windows whose steps never meet (DFS323) and of streams beside which nothing runs
     (DFS320), and tells of memory that is kept until the join (DFS703).
     """
     binding = plan.binding

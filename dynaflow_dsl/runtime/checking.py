@@ -227,7 +227,7 @@ class Checker:
         return f"{entry.label} ({self.module_map.source}:{entry.line}:{entry.column})"
 
     def _refuse(self, message: str) -> None:
-        raise CheckError("DFS808", f"{message}.")
+        raise CheckError("DFS810", f"{message}.")
 
 
 class _CheckedStream:

@@ -1,4 +1,4 @@
-"""`DFSC_CHECK=1`: each rule is broken once, and the message names the step (DFS808)."""
+"""`DFSC_CHECK=1`: each rule is broken once, and the message names the step (DFS810)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def refusal(folder: Path, *changes: tuple[str, str], model: Toy | None = None) -
     step = module.load(model or make_toy(), compile=False)
     with pytest.raises(CheckError) as caught:
         step(*make_arguments(4))
-    assert caught.value.code == "DFS808"
+    assert caught.value.code == "DFS810"
     return caught.value.message
 
 
