@@ -11,8 +11,6 @@ from dynaflow_dsl.plan.dependences import Need
 from dynaflow_dsl.plan.paths import chain, in_words
 from dynaflow_dsl.plan.timeline import NO_RUN, Event, Site
 
-SAME_MEMORY = "touches the same memory, and one of the two writes it"
-
 
 def issue_order(
     events: Sequence[Event], needs: Sequence[Sequence[Need]]
@@ -63,7 +61,7 @@ def _issued_before(site: Site, made_at: Site, need: Need) -> Diagnostic:
     return Diagnostic(
         "DFS301",
         f"{site.label} is issued before {made_at.label}, which it " + _reads(variable),
-        Label(site.span, f"reads {variable}" if variable else SAME_MEMORY),
+        Label(site.span, f"reads {variable}" if variable else _touches(need)),
         (Label(made_at.span, "produced only here" if variable else "runs first"),),
         notes=notes,
         helps=(help_,),
@@ -110,10 +108,14 @@ def cannot_overlap(reader: Site, maker: Site, need: Need) -> Diagnostic:
     return Diagnostic(
         "DFS302",
         f"{reader.label} cannot overlap {maker.label}: it {_reads(variable)} it",
-        Label(reader.span, f"reads {variable}" if variable else SAME_MEMORY),
+        Label(reader.span, f"reads {variable}" if variable else _touches(need)),
         (Label(maker.span, made if variable else "runs first"),),
         helps=(help_,),
     )
+
+
+def _touches(need: Need) -> str:
+    return f"both touch {need.memory}, and one of the two writes it"
 
 
 def _reads(variable: str) -> str:

@@ -35,15 +35,18 @@ AFTER_STEP = Step(AFTER, 0, None)
 class Need:
     """A step that must have finished, and the variable that it left behind.
 
-    `after` is what the schedule says where it alone wants this order.
+    `after` is what the schedule says where it alone wants this order, `memory` what
+    both touch where that is why.
     """
 
     step: Step
     variable: str
     after: str = ""
+    memory: str = ""
 
 
-Effects = Mapping[Step, Sequence[Step]]
+# For each step, those that it must follow, with the name of what both touch.
+Effects = Mapping[Step, Mapping[Step, str]]
 
 
 def step_of(event: Event) -> Step:
@@ -71,7 +74,8 @@ def needs(event: Event, table: VariableTable, effects: Effects) -> list[Need]:
                     found.append(Need(BEFORE_STEP, _variable(read, 0)))
     else:
         found += _data(event, table)
-    found += [Need(step, "") for step in effects.get(step_of(event), ())]
+    for step, memory in effects.get(step_of(event), {}).items():
+        found.append(Need(step, "", memory=memory))
     found += _as_said(event, table)
     return [*found, Need(BEFORE_STEP, "")]
 
@@ -123,7 +127,7 @@ def _as_said(event: Event, table: VariableTable) -> Iterator[Need]:
             yield Need(Step(said.part, iteration, said.piece), "", said.label)
 
 
-def effect_order(table: VariableTable) -> dict[Step, list[Step]]:
+def effect_order(table: VariableTable) -> dict[Step, dict[Step, str]]:
     """Steps that touch the same input's memory, where at least one of them writes.
 
     Pieces of a split tensor are different memory; everything else is one.
@@ -152,22 +156,25 @@ def effect_order(table: VariableTable) -> dict[Step, list[Step]]:
                     access(part.instances[i], Step(part.name, i, j))
     if binding.after is not None:
         access(binding.after.instances[0], AFTER_STEP)
-    order: dict[Step, list[Step]] = defaultdict(list)
-    for accesses in accessed.values():
+    order: dict[Step, dict[Step, str]] = defaultdict(dict)
+    for (name, _), accesses in accessed.items():
         if any(writes for _, writes in accesses):
-            _order_accesses(accesses, order)
+            _order_accesses(name, accesses, order)
     return order
 
 
 def _order_accesses(
-    accesses: Sequence[tuple[Step, bool]], order: dict[Step, list[Step]]
+    name: str,
+    accesses: Sequence[tuple[Step, bool]],
+    order: dict[Step, dict[Step, str]],
 ) -> None:
     last_write: Step | None = None
     reads: list[Step] = []
     for step, writes in accesses:
         earlier = ([last_write] if last_write else []) + (reads if writes else [])
-        known = order[step]
-        order[step] += [e for e in earlier if e != step and e not in known]
+        for other in earlier:
+            if other != step:
+                order[step].setdefault(other, name)
         if writes:
             last_write, reads = step, []
         else:
