@@ -111,8 +111,8 @@ longer than it has to (a free that is left out or comes later, up to the place w
 name is given away); a name that goes earlier, but still after its maker's stream knows
 all readers; a record that comes later in its stream, so that waits for it wait for
 more; a value held until the join that would have been given away safely; a join of
-streams for which main has waited anyway; a buffer more than there has to be. No wait can
-be left out: the waits of a plan are irredundant
+streams for which main has waited anyway; a buffer more than there has to be. No wait
+can be left out: the waits of a plan are irredundant
 ([decision 5](decisions/0005-waits-are-irredundant.md)).
 """
 

@@ -16,6 +16,7 @@ from dynaflow_dsl.bind import (
     inactive,
     kept_resident,
 )
+from dynaflow_dsl.bind.uses import groups
 from dynaflow_dsl.diagnostics import Diagnostic, Result
 from dynaflow_dsl.graph.model import Graph, TracedModel
 from dynaflow_dsl.imports import file_reader, project_root
@@ -166,9 +167,10 @@ def check_schedules(
             return Result(None, required.diagnostics)
         read = {fact.name: fact for fact in (*required.value, *selection.facts)}
         used = tuple(read[name] for name in sorted(read))
+    equal = {name.text for name in file.select.equal} if file.select else set()
     bindings: list[Binding] = []
     plans: list[ProvedPlan] = []
-    found: list[Diagnostic] = []
+    found: list[Diagnostic] = [*selected.diagnostics]
     distinct = tuple(dict.fromkeys(schedule for schedule, _ in selected.value.pairs))
     for schedule in distinct:
         found += inactive(schedule, model.device)
@@ -187,7 +189,7 @@ def check_schedules(
         found += planned.diagnostics
         if planned.value is None:
             continue
-        proved = prove(planned.value)
+        proved = prove(planned.value, equal)
         found += proved.diagnostics
         if proved.value is not None:
             plans.append(proved.value)
@@ -228,9 +230,12 @@ def select_schedules(
         pairs = tuple((s, graph) for s in file.schedules for graph in model.graphs)
         return Result(SelectedSchedules(pairs))
     entries = [
-        EntrySizes(g.entry, g.dimensions, g.fixed, g.phases) for g in model.graphs
+        EntrySizes(g.entry, g.dimensions, g.fixed, g.phases, groups(g))
+        for g in model.graphs
     ]
-    chosen = choose(file.select, Facts(facts or {}, dict(model.facts)), entries)
+    known = Facts(facts or {}, dict(model.facts))
+    splits = {s.name: s.split for s in file.schedules if s.split is not None}
+    chosen = choose(file.select, known, entries, splits)
     if chosen.value is None:
         return Result(None, chosen.diagnostics)
     chosen_pairs = [

@@ -43,6 +43,7 @@ from dynaflow_dsl.bind.weights import (
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Result
 from dynaflow_dsl.graph.model import Graph
 from dynaflow_dsl.resolve.model import Schedule, Section
+from dynaflow_dsl.resolve.split import least_rows, never_cut
 
 
 def bind(schedule: Schedule, graph: Graph) -> Result[Binding]:
@@ -120,7 +121,7 @@ def bind(schedule: Schedule, graph: Graph) -> Result[Binding]:
     )
     if faults := unshared(binding, brought, _written_inputs(graph)):
         return Result(None, tuple(faults))
-    return Result(binding)
+    return Result(binding, tuple(_never_cut(schedule, graph)))
 
 
 def _written_inputs(graph: Graph) -> frozenset[str]:
@@ -131,6 +132,16 @@ def _written_inputs(graph: Graph) -> frozenset[str]:
     storages = {value.name: value.storage for value in values}
     written = {storages[n] for operation in graph.operations for n in operation.writes}
     return frozenset(i.name for i in graph.inputs if i.value.storage in written)
+
+
+def _never_cut(schedule: Schedule, graph: Graph) -> Iterator[Diagnostic]:
+    """A split that no step of the entry has rows for."""
+    if (split := schedule.split) is None:
+        return
+    for name, _, high in graph.dimensions:
+        if name == split.dimension and high is not None and high < least_rows(split):
+            said = f"a step of entry {graph.entry} has at most {high} rows"
+            yield never_cut(split, split.span, said)
 
 
 def joined_parts(schedule: Schedule) -> frozenset[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from dynaflow_dsl.bind.model import Binding, Body, BoundKernel
-from dynaflow_dsl.graph.model import Operation
+from dynaflow_dsl.graph.model import Graph, Operation
 from dynaflow_dsl.operations.effects import effects_of
 
 
@@ -57,13 +57,19 @@ def group_of(operation: Operation) -> str | None:
     return texts[-1] if texts else None
 
 
-def uses_of(binding: Binding) -> Mapping[str, tuple[frozenset[Resource], ...]]:
+def groups(graph: Graph) -> tuple[str, ...]:
+    """The process groups of a graph's collectives."""
+    found = (group_of(each) for each in graph.operations if is_collective(each))
+    return tuple(dict.fromkeys(group for group in found if group is not None))
+
+
+def uses_of(binding: Binding) -> Mapping[str, tuple[tuple[Resource, ...], ...]]:
     """By part, what each of its programs uses; parts without any are left out.
 
     A part that runs through a kernel uses what the kernel does.
     """
     kernels = {kernel.part: kernel for kernel in binding.kernels}
-    found: dict[str, tuple[frozenset[Resource], ...]] = {}
+    found: dict[str, tuple[tuple[Resource, ...], ...]] = {}
     for part in binding.everything:
         kernel = kernels.get(part.name)
         bodies = tuple(_of_program(body, kernel) for body in part.bodies)
@@ -72,10 +78,10 @@ def uses_of(binding: Binding) -> Mapping[str, tuple[frozenset[Resource], ...]]:
     return found
 
 
-def _of_program(body: Body, kernel: BoundKernel | None) -> frozenset[Resource]:
+def _of_program(body: Body, kernel: BoundKernel | None) -> tuple[Resource, ...]:
     if kernel is None:
-        return frozenset(r for each in body.operations for r in resources(each))
-    return frozenset(_of_kernel(kernel))
+        return tuple(sorted({r for each in body.operations for r in resources(each)}))
+    return tuple(sorted(set(_of_kernel(kernel))))
 
 
 def _of_kernel(kernel: BoundKernel) -> Iterator[Resource]:

@@ -37,6 +37,7 @@ COMMANDS = (
     "check",
     "fmt",
     "show",
+    "why",
     "diff",
     "trace",
     "verify",

@@ -11,8 +11,6 @@ from dynaflow_dsl.plan.dependences import Need
 from dynaflow_dsl.plan.paths import chain, in_words
 from dynaflow_dsl.plan.timeline import NO_RUN, Event, Site, claimed_pairs
 
-SAME_MEMORY = "touches the same memory, and one of the two writes it"
-
 
 def issue_order(
     events: Sequence[Event], needs: Sequence[Sequence[Need]]
@@ -129,7 +127,7 @@ def _why(need: Need) -> tuple[str, str]:
             return "reads its weights", "brings them only here"
         case "fills":
             return "fills the buffer that holds these weights", "reads them"
-    return SAME_MEMORY, "runs first"
+    return f"both touch {need.memory}, and one of the two writes it", "runs first"
 
 
 def _reads(variable: str) -> str:

@@ -35,18 +35,20 @@ AFTER_STEP = Step(AFTER, 0, None)
 class Need:
     """A step that must have finished, and the variable that it left behind.
 
-    `after` is what the schedule says where it alone wants this order. `weights` tells
-    what the two do where one brings weights: read what the other brings, or fill the
-    buffer that the other has read.
+    `after` is what the schedule says where it alone wants this order, `memory` what
+    both touch where that is why. `weights` tells what the two do where one brings
+    weights: read what the other brings, or fill the buffer that the other has read.
     """
 
     step: Step
     variable: str
     after: str = ""
     weights: Literal["", "reads", "fills"] = ""
+    memory: str = ""
 
 
-Effects = Mapping[Step, Sequence[Step]]
+# For each step, those that it must follow, with the name of what both touch.
+Effects = Mapping[Step, Mapping[Step, str]]
 
 
 def step_of(event: Event) -> Step:
@@ -59,8 +61,8 @@ class WeightOrder:
     """For each step those that bring its weights, and for each step that brings some
     those that have to be done with its buffer."""
 
-    brought_by: Effects
-    used_before: Effects
+    brought_by: Mapping[Step, Sequence[Step]]
+    used_before: Mapping[Step, Sequence[Step]]
 
 
 def needs(
@@ -86,7 +88,8 @@ def needs(
     else:
         found += _data(event, table)
     step = step_of(event)
-    found += [Need(one, "") for one in effects.get(step, ())]
+    for one, memory in effects.get(step, {}).items():
+        found.append(Need(one, "", memory=memory))
     brought, used = weights.brought_by.get(step, ()), weights.used_before.get(step, ())
     found += [Need(one, "", weights="reads") for one in brought]
     found += [Need(one, "", weights="fills") for one in used]
@@ -141,7 +144,7 @@ def _as_said(event: Event, table: VariableTable) -> Iterator[Need]:
             yield Need(Step(said.part, iteration, said.piece), "", said.label)
 
 
-def effect_order(table: VariableTable) -> dict[Step, list[Step]]:
+def effect_order(table: VariableTable) -> dict[Step, dict[Step, str]]:
     """Steps that touch the same input's memory, where at least one of them writes.
 
     Pieces of a split tensor are different memory; everything else is one.
@@ -170,22 +173,25 @@ def effect_order(table: VariableTable) -> dict[Step, list[Step]]:
                     access(part.instances[i], Step(part.name, i, j))
     if binding.after is not None:
         access(binding.after.instances[0], AFTER_STEP)
-    order: dict[Step, list[Step]] = defaultdict(list)
-    for accesses in accessed.values():
+    order: dict[Step, dict[Step, str]] = defaultdict(dict)
+    for (name, _), accesses in accessed.items():
         if any(writes for _, writes in accesses):
-            _order_accesses(accesses, order)
+            _order_accesses(name, accesses, order)
     return order
 
 
 def _order_accesses(
-    accesses: Sequence[tuple[Step, bool]], order: dict[Step, list[Step]]
+    name: str,
+    accesses: Sequence[tuple[Step, bool]],
+    order: dict[Step, dict[Step, str]],
 ) -> None:
     last_write: Step | None = None
     reads: list[Step] = []
     for step, writes in accesses:
         earlier = ([last_write] if last_write else []) + (reads if writes else [])
-        known = order[step]
-        order[step] += [e for e in earlier if e != step and e not in known]
+        for other in earlier:
+            if other != step:
+                order[step].setdefault(other, name)
         if writes:
             last_write, reads = step, []
         else:

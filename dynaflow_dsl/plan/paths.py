@@ -70,7 +70,7 @@ def _links(
         elif need.step.part in (BEFORE, AFTER):
             continue
         else:
-            reason = "touches the same memory"
+            reason = f"touches {need.memory}"
         yield Link(maker, here, reason)
     previous = before[here]
     if previous is not None:

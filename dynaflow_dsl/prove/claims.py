@@ -10,6 +10,7 @@ from itertools import combinations
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Severity
 from dynaflow_dsl.plan.model import Plan
 from dynaflow_dsl.prove.machine import Access, Machine, Step
+from dynaflow_dsl.prove.paths import chain_of_waits
 from dynaflow_dsl.resolve.model import MAIN, Stream, Window
 from dynaflow_dsl.resolve.model import Step as ScheduledStep
 from dynaflow_dsl.resolve.steps import step_label
@@ -49,29 +50,31 @@ def claims(plan: Plan, machine: Machine) -> tuple[int, list[Diagnostic]]:
     """Every pair of steps in different runs of a window, in every iteration.
 
     How many run side by side, and what is said of the others: DFS302 where something
-    orders them, DFS319 where they never meet.
+    orders them, DFS323 where they never meet.
     """
     pieces = plan.binding.schedule.piece_names
     proved, found = 0, list[Diagnostic]()
     for section in plan.binding.sections:
         for window in section.section.windows:
             for left, right in _pairs(window):
-                here, broken = 0, False
+                here, broken, way = 0, False, ""
                 # One pass more than there are iterations: `prev` steps stand alone.
                 for p in range(len(section.iterations) + 1):
                     first, second = (_run_of(s, p, pieces) for s in (left, right))
                     if not {first, second} <= machine.accesses.keys():
                         continue
                     here += 1
-                    if ordered(machine, first, second) or ordered(
-                        machine, second, first
-                    ):
-                        broken = True
-                    else:
+                    if ordered(machine, second, first):
+                        first, second = second, first
+                    if not ordered(machine, first, second):
                         proved += 1
+                    elif not broken:
+                        broken = True
+                        way = chain_of_waits(machine, first, second)
                 if broken:
-                    found.append(_something_orders(left, right, pieces))
-                elif here == 0:
+                    found.append(_something_orders(left, right, pieces, way))
+                elif here == 0 and section.section.timeline == "order":
+                    # Where a `stagger` puts its stages is no claim of the file's.
                     found.append(_never_meet(left, right, pieces))
     return proved, found
 
@@ -131,7 +134,7 @@ def _run_of(item: ScheduledStep, p: int, pieces: Sequence[str]) -> Step:
 
 
 def _something_orders(
-    left: ScheduledStep, right: ScheduledStep, pieces: Sequence[str]
+    left: ScheduledStep, right: ScheduledStep, pieces: Sequence[str], way: str
 ) -> Diagnostic:
     return Diagnostic(
         "DFS302",
@@ -139,6 +142,7 @@ def _something_orders(
         "something orders them",
         Label(left.span),
         (Label(right.span, "claimed to run at the same time"),),
+        notes=(way,) if way else (),
     )
 
 
@@ -146,7 +150,7 @@ def _never_meet(
     left: ScheduledStep, right: ScheduledStep, pieces: Sequence[str]
 ) -> Diagnostic:
     return Diagnostic(
-        "DFS319",
+        "DFS323",
         f"{step_label(left, pieces)} and {step_label(right, pieces)} never overlap: "
         "there is one iteration alone",
         Label(left.span, "of this iteration"),

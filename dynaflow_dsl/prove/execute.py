@@ -94,7 +94,8 @@ class Execution:
             )
             for i in passes:
                 for block in segment.blocks:
-                    self._statements(block.statements, i, block.span)
+                    span = block.span or self.span
+                    self._statements(block.statements, i, span)
         if not self.returned:
             self.machine.fault("value", "nothing is returned", self.span)
         self.machine.finish()
@@ -151,22 +152,23 @@ class Execution:
                 f"{call.label} runs before {call.stream} has waited for the start",
                 call.span,
             )
-        access = machine.issue(call.stream, call.label, call.span)
+        access = machine.issue(call.stream, call.label, call.span, layer)
         machine.accesses[step] = access
         if len(call.operands) != len(instance.inputs):
             machine.fault("value", f"{call.label} takes other tensors", call.span)
         for operand, wanted in zip(call.operands, instance.inputs, strict=False):
             content, variable = self._content(operand, i)
             if content is None:
-                machine.fault("unbound", f"{call.label} reads {variable}", call.span)
+                said = f"{call.label} reads {variable}, which is not there"
+                machine.fault("unbound", said, call.span)
                 continue
             expected = self._expected(wanted, call)
             if (content.value, content.piece) != expected:
                 machine.fault(
                     "value",
-                    f"{call.label} in layer {layer} reads {content.value} "
-                    f"(piece {content.piece}) where the model reads {expected[0]} "
-                    f"(piece {expected[1]})",
+                    f"{call.label} in layer {layer} reads {_said(*expected[::-1])} in "
+                    f"the model, and finds {_said(content.piece, content.value)} in "
+                    f"{variable}",
                     call.span,
                 )
             machine.read(content, access, variable)
@@ -279,7 +281,8 @@ class Execution:
         whole = contents[0].piece is None or value not in self.binding.axes
         copied = len(pieces) == 1 and whole
         if not copied and in_order != [(value, k) for k in range(self.pieces)]:
-            machine.fault("value", f"{target} joins {in_order}", span)
+            listed = ", ".join(_said(k, value) for value, k in in_order)
+            machine.fault("value", f"{target} joins {listed}, in this order", span)
         if not copied and self.binding.axes.get(value) != axis:
             machine.fault("value", f"{target} is joined along axis {axis}", span)
         machine.bind(target, Content(value, None, Storage(access)), span)
@@ -299,7 +302,8 @@ class Execution:
         for operand, wanted in zip(operands, self.binding.results, strict=False):
             content, name = self._content(operand, i)
             if content is None:
-                machine.fault("unbound", f"{name} is returned", span)
+                said = f"{name} is returned, and is not there"
+                machine.fault("unbound", said, span)
                 continue
             merged = (
                 content.piece is None or self.binding.axes.get(content.value) is None
@@ -316,3 +320,10 @@ class Execution:
                 )
             if isinstance(operand, Variable):
                 machine.hold(name, span)
+
+
+def _said(piece: int | None, value: str) -> str:
+    """A value of the model, or a piece of one."""
+    if piece is None:
+        return f"all of {value}"
+    return f"piece {piece} of {value}" if piece >= 0 else f"no piece of {value}"

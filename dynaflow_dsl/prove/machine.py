@@ -34,12 +34,16 @@ class Owner(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Access:
-    """The `time`-th thing that a stream does, with its place in the file."""
+    """The `time`-th thing that a stream does, with its place in the file.
+
+    `layer` is its iteration, None where there is none.
+    """
 
     stream: str
     time: int
     label: str
     span: Span | None
+    layer: int | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -119,11 +123,13 @@ class Machine:
         """Note a broken rule that concerns one place."""
         self.faults.append(Fault(kind, message, span))
 
-    def issue(self, stream: str, label: str, span: Span | None) -> Access:
+    def issue(
+        self, stream: str, label: str, span: Span | None, layer: int | None = None
+    ) -> Access:
         """A stream does something: its own clock advances."""
         clock = self.clocks[stream]
         clock[stream] += 1
-        access = Access(stream, clock[stream], label, span)
+        access = Access(stream, clock[stream], label, span, layer)
         self._last[stream] = access
         return access
 
@@ -196,10 +202,7 @@ class Machine:
         `expected` is who wrote it last before `owner` in the model's own order.
         """
         history = self._touched.setdefault((name, place), _History())
-        earlier = [*history.reads.values()] if writes else []
-        if history.write is not None:
-            earlier.append(history.write)
-        for other in earlier:
+        for other in self.conflicts(name, place, writes=writes):
             if not self.knows(access.stream, other):
                 self._both(
                     "race",
@@ -229,6 +232,14 @@ class Machine:
             history.reads.clear()
         else:
             history.reads[access.stream] = access
+
+    def conflicts(self, name: str, place: int, *, writes: bool) -> list[Access]:
+        """Who has to be done with a memory before it is read or written now."""
+        history = self._touched.get((name, place))
+        if history is None:
+            return []
+        earlier = [*history.reads.values()] if writes else []
+        return earlier if history.write is None else [*earlier, history.write]
 
     def _wrong_order(
         self, name: str, access: Access, history: _History, expected: Owner | None

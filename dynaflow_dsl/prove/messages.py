@@ -6,28 +6,59 @@ from collections.abc import Iterable, Iterator
 
 from dynaflow_dsl.bind.uses import GROUP
 from dynaflow_dsl.diagnostics import Diagnostic, Label
-from dynaflow_dsl.prove.machine import Fault
+from dynaflow_dsl.prove.machine import Access, Fault, Kind
+from dynaflow_dsl.source import Span
 
-CODES = {"race": "DFS701", "order": "DFS701", "freed": "DFS702", "shared": "DFS705"}
+CODES: dict[Kind, str] = {
+    "unbound": "DFS707",
+    "value": "DFS707",
+    "order": "DFS701",
+    "race": "DFS701",
+    "shared": "DFS705",
+    "freed": "DFS702",
+}
+# What breaks one rule often breaks those below it as well.
+_FIRST = tuple(CODES)
 
 
 def diagnostics_of(faults: Iterable[Fault]) -> Iterator[Diagnostic]:
-    """One diagnostic for each fault; the same fault in every layer is one."""
-    seen: set[tuple[str, str]] = set()
-    for fault in faults:
-        if (fault.kind, fault.message) not in seen:
-            seen.add((fault.kind, fault.message))
+    """One diagnostic for each fault; the same two places in every layer are one."""
+    seen: set[tuple[object, ...]] = set()
+    for fault in sorted(faults, key=lambda fault: _FIRST.index(fault.kind)):
+        key: tuple[object, ...] = (fault.kind, fault.message)
+        if fault.span is not None and fault.other is not None:
+            key = (fault.kind, _place(fault.span), _place(fault.other), fault.resource)
+        if key not in seen:
+            seen.add(key)
             yield _shared(fault) if fault.kind == "shared" else _diagnostic(fault)
+
+
+def _place(span: Span) -> tuple[int, int]:
+    return span.start, span.end
 
 
 def _diagnostic(fault: Fault) -> Diagnostic:
     return Diagnostic(
-        CODES.get(fault.kind, "DFS900"),
+        CODES[fault.kind],
         fault.message,
         Label(fault.span) if fault.span else None,
         (Label(fault.other, "the other step"),) if fault.other else (),
         notes=(fault.missing,) if fault.missing else (),
+        helps=tuple(_ways_out(fault)),
     )
+
+
+def _ways_out(fault: Fault) -> Iterator[str]:
+    """Waits and frees are the compiler's work, so there is a way around alone."""
+    yield "report it with the schedule: waits and frees are the compiler's work"
+    here, there = fault.here, fault.there
+    if here is not None and there is not None and here.stream != there.stream:
+        names = " and ".join(sorted({_part(here), _part(there)}))
+        yield f"until then, run {names} on one stream"
+
+
+def _part(access: Access) -> str:
+    return access.label.removeprefix("prev.").partition("[")[0]
 
 
 def _shared(fault: Fault) -> Diagnostic:
@@ -45,8 +76,8 @@ def _shared(fault: Fault) -> Diagnostic:
     ways = [f"run both on one stream: '{here.stream}' or '{there.stream}'"]
     # A stage of a `stagger` stands where the stagger puts it.
     staggered = here.span is not None and bool(here.span.uses)
-    if here.label != there.label and not staggered:
-        other = there.label.removeprefix("prev.")
+    other = _seen_from(here, there)
+    if other is not None and not staggered:
         ways.append(f"write '{here.label} after {other}' in a window below it")
     if resource.what == GROUP:
         ways.append("give one of them a process group of its own in the model")
@@ -58,3 +89,12 @@ def _shared(fault: Fault) -> Diagnostic:
         notes=(note,),
         helps=tuple(ways),
     )
+
+
+def _seen_from(here: Access, there: Access) -> str | None:
+    """How an `after` at one step calls the other; None where it cannot."""
+    if here.layer is None or there.layer is None:
+        return None
+    name = there.label.removeprefix("prev.")
+    passes = here.layer + here.label.startswith("prev.") - there.layer
+    return {0: name, 1: f"prev.{name}"}.get(passes)

@@ -21,9 +21,10 @@ def prove(plan: Plan, equal: Collection[str] = ()) -> Result[ProvedPlan]:
     `equal` are sizes of a step that all ranks see alike. Finds DFS701 (a read or write
     that is not ordered as in the model), DFS702 (memory that goes back too early),
     DFS302 (steps of a window that something orders), DFS705 (what one step may use at a
-    time, used by two at once) and DFS706 (ranks that run other collectives than each
-    other). Warns of windows whose steps never meet (DFS319) and of streams beside which
-    nothing runs (DFS320), and tells of memory that is kept until the join (DFS703).
+    time, used by two at once), DFS706 (ranks that run other collectives than each
+    other) and DFS707 (a step that reads something else than in the model). Warns of
+    windows whose steps never meet (DFS323) and of streams beside which nothing runs
+    (DFS320), and tells of memory that is kept until the join (DFS703).
     """
     binding = plan.binding
     pieces = binding.schedule.pieces
@@ -59,10 +60,15 @@ def _incomplete(execution: Execution, pieces: int) -> Iterator[Diagnostic]:
                 count = execution.calls[Step(part.name, i, piece)]
                 if count != 1:
                     yield Diagnostic(
-                        "DFS900",
-                        f"{part.name} runs {count} times in layer {i}, piece {piece}",
+                        "DFS707",
+                        f"{part.name} runs {_times(count)} in layer {i}"
+                        + (f" for piece {piece}" if piece is not None else ""),
                         Label(execution.span),
                     )
+
+
+def _times(count: int) -> str:
+    return "never" if count == 0 else f"{count} times"
 
 
 def _held(program: Program) -> Iterator[tuple[str, int]]:

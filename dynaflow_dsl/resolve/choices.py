@@ -19,6 +19,7 @@ from dynaflow_dsl.resolve.requirements import (
     ways_to_say,
 )
 from dynaflow_dsl.resolve.select import PHASE
+from dynaflow_dsl.resolve.split import least_rows, never_cut
 from dynaflow_dsl.syntax import model as syntax
 
 # Facts that say how many ranks run the same steps together.
@@ -32,12 +33,16 @@ Condition: TypeAlias = bool | syntax.Expression
 
 @dataclass(frozen=True, slots=True)
 class EntrySizes:
-    """The sizes of one entry: bounds of those that differ by step, and the others."""
+    """The sizes of one entry: bounds of those that differ by step, and the others.
+
+    `groups` are the process groups of its collectives.
+    """
 
     name: str
     dimensions: tuple[tuple[str, int, int | None], ...]
     fixed: tuple[tuple[str, int], ...] = ()
     phases: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +91,16 @@ class Selection:
 
 
 def choose(
-    select: model.Select, facts: Facts, entries: Sequence[EntrySizes]
+    select: model.Select,
+    facts: Facts,
+    entries: Sequence[EntrySizes],
+    splits: Mapping[str, model.Split] | None = None,
 ) -> Result[Selection]:
-    """Decide what steps of each entry choose; a value comes when nothing is wrong."""
+    """Decide what steps of each entry choose; a value comes when nothing is wrong.
+
+    `splits` are those of schedules by name. Warns of lines that choose one for steps
+    with too few rows alone (DFS322).
+    """
     found = list(_check_names(select, facts, entries))
     if found:
         return Result(None, tuple(found))
@@ -126,8 +138,38 @@ def choose(
                 )
             ),
             used,
-        )
+        ),
+        tuple(_never_cut(select, reached, by_entry, entries, splits or {})),
     )
+
+
+def _never_cut(
+    select: model.Select,
+    reached: Sequence[Sequence[tuple[int, Mapping[str, int]]]],
+    by_entry: Sequence[Sequence[Condition]],
+    entries: Sequence[EntrySizes],
+    splits: Mapping[str, model.Split],
+) -> Iterator[Diagnostic]:
+    """Lines whose every step has too few rows for the split that they choose."""
+    for line, written in enumerate(select.lines):
+        split = splits.get(written.schedule or "")
+        if split is None:
+            continue
+        least = least_rows(split)
+        cut, tried = False, False
+        for entry, conditions, lines in zip(entries, by_entry, reached, strict=True):
+            bounds = _range(entry)
+            low, high = bounds.get(split.dimension, (0, 0))
+            if line not in dict(lines) or (high is not None and high < least):
+                continue
+            tried = True
+            bounds[split.dimension] = (max(low, least), high)
+            found = find_sizes(conditions[line], conditions[:line], bounds)
+            cut = cut or found is not False
+        if tried and not cut:
+            here = (Label(split.span, "cut here"),)
+            said = "chosen for smaller steps alone"
+            yield never_cut(split, written.span, said, here)
 
 
 def _lines(
@@ -232,6 +274,10 @@ def _check_ranks(
         f"{name} is {value}"
         for name in RANKS
         if isinstance(value := facts.known.get(name), int) and value > 1
+    ]
+    several += [
+        f"the model has collectives of the group '{group}'"
+        for group in dict.fromkeys(g for entry in entries for g in entry.groups)
     ]
     if not several:
         return

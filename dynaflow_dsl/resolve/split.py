@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import accumulate, count, pairwise
 from math import gcd, lcm
 
-from dynaflow_dsl.diagnostics import Diagnostic, Label
+from dynaflow_dsl.diagnostics import Diagnostic, Label, Severity
 from dynaflow_dsl.resolve import model
 from dynaflow_dsl.resolve.findings import given_twice
 from dynaflow_dsl.resolve.model import Atom, Value
@@ -157,6 +158,41 @@ def _nothing_to_align(span: Span) -> Diagnostic:
         "'align' has no effect on a split by phase",
         Label(span, "each step says where its phases end"),
         helps=("remove it",),
+    )
+
+
+def least_rows(split: model.Split) -> int:
+    """The fewest rows that leave a row for each piece."""
+    if split.phases:
+        return len(split.phases)
+    whole = sum(split.weights)
+    shares = list(accumulate(split.weights))[:-1]
+    for total in count(len(split.weights)):
+        cuts = [0]
+        for share in shares:
+            steps = (2 * total * share + whole * split.align) // (
+                2 * whole * split.align
+            )
+            cuts.append(min(split.align * int(steps), total))
+        if all(start < stop for start, stop in pairwise([*cuts, total])):
+            return total
+    raise AssertionError(split)
+
+
+def never_cut(
+    split: model.Split, place: Span, said: str, others: tuple[Label, ...] = ()
+) -> Diagnostic:
+    """DFS322: a split whose pieces no step can fill."""
+    least = least_rows(split)
+    return Diagnostic(
+        "DFS322",
+        f"no step fills the {len(split.pieces)} pieces of this split, so all run "
+        "'sequential'",
+        Label(place, said),
+        others,
+        notes=(f"it takes at least {least} rows of {split.dimension}",),
+        helps=("cut into fewer pieces, or align them to fewer rows",),
+        severity=Severity.WARNING,
     )
 
 

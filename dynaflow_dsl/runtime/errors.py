@@ -29,3 +29,7 @@ class LoadError(RuntimeFault):
 
 class InputError(RuntimeFault):
     """DFS802: what a step was called with is not what it was made for."""
+
+
+class CheckError(RuntimeFault):
+    """DFS810: a step that was loaded with `DFSC_CHECK=1` broke one of its rules."""

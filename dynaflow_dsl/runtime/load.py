@@ -129,7 +129,7 @@ def loader(
                 compiled,
                 host,
                 make_graphs(target, own_streams, pools)
-                if capture and executor.capture is not None
+                if capture and executor.capture is not None and not _checks()
                 else None,
                 outputs == "lent",
                 None if select is None else select.get(executor.entry),
@@ -245,21 +245,26 @@ def _load_one(
         name: [part.function(position) for position in range(len(part.layers))]
         for name, part in parts.items()
     }
+    own_texts = {
+        name: [
+            partial(function, record(own))
+            for function, own in zip(listed, weights[name], strict=True)
+        ]
+        for name, listed in functions.items()
+    }
+    # A kernel stands for the text of another part.
+    texts = {name: own_texts[part.instead_of or name] for name, part in parts.items()}
     calls: dict[str, Sequence[Call]] = {
         name: one.calls for name, one in fetched.items()
     }
-    for name, listed in functions.items():
+    for name in functions:
         if folder is None or parts[name].kernel:
-            calls[name] = [
-                partial(function, record(own))
-                for function, own in zip(listed, weights[name], strict=True)
-            ]
+            calls[name] = own_texts[name]
     for name, part in parts.items():
         if part.trusted:
-            texts = functions[part.instead_of], weights[part.instead_of]
             calls[name] = [
-                ComparedOnce(part.kernel, call, partial(text, record(own)))
-                for call, text, own in zip(calls[name], *texts, strict=True)
+                ComparedOnce(part.kernel, call, text)
+                for call, text in zip(calls[name], texts[name], strict=True)
             ]
     if folder is not None:
         functions = {name: functions[name] for name in parts if name not in calls}
@@ -279,13 +284,27 @@ def _load_one(
                 static=static,
             )
         )
+    checker = None
+    if _checks():
+        # Here, since it imports what no unchecked step needs.
+        from dynaflow_dsl.runtime.checking import Checker
+
+        checker = Checker(file, module_map)
+        streams = checker.streams(streams)
+        calls |= {
+            name: [
+                checker.call(name, call, text)
+                for call, text in zip(calls[name], texts[name], strict=True)
+            ]
+            for name in texts
+        }
     layers = {name: part.layers for name, part in parts.items()}
     layers |= {name: fetch.layers for name, fetch in executor.fetches().items()}
 
     def explain(error: BaseException) -> None:
         add_place(error, file, module_map, layers)
 
-    return executor(
+    made = executor(
         Setup(
             calls=calls,
             streams=streams,
@@ -301,3 +320,12 @@ def _load_one(
             ),
         )
     )
+    if checker is not None:
+        for method in ("step", "sequential"):
+            setattr(made, method, checker.wrap(getattr(made, method)))
+    return made
+
+
+def _checks() -> bool:
+    """Whether steps are checked while they run; decided when a module is loaded."""
+    return os.environ.get("DFSC_CHECK") == "1"

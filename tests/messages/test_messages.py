@@ -66,12 +66,14 @@ FILE = re.compile(r"```dfs ([^\n]+)\n(.*?)```\n", re.DOTALL)
 # What no schedule or command line can show; the file tests the text.
 TESTED_ELSEWHERE = {
     "DFS314": "tests/bind/test_capture.py",
+    "DFS322": "tests/faults/kind_7/rows_that_fill_no_piece/expected.txt",
     "DFS401": "tests/end_to_end/test_kernels.py",
     "DFS403": "tests/end_to_end/test_kernels.py",
     "DFS404": "tests/end_to_end/test_kernels.py",
     "DFS701": "tests/prove/test_messages.py",
     "DFS702": "tests/prove/test_messages.py",
     "DFS704": "tests/bind/test_capture.py",
+    "DFS707": "tests/prove/test_messages.py",
     "DFS801": "tests/runtime/test_load.py",
     "DFS802": "tests/runtime/test_inputs.py",
     "DFS803": "tests/runtime/test_load.py",
@@ -81,6 +83,7 @@ TESTED_ELSEWHERE = {
     "DFS807": "tests/gpu/test_capture.py",
     "DFS808": "tests/cli/test_verify.py",
     "DFS809": "tests/runtime/test_facts.py",
+    "DFS810": "tests/runtime/test_checking.py",
     "DFS900": "tests/cli/test_main.py",
 }
 

@@ -138,14 +138,14 @@ def test_steps_that_touch_one_cache() -> None:
     assert overlap.code == "DFS302"
     assert overlap.message == "load cannot overlap store: it must follow it"
     assert places(overlap) == [
-        ("load", "touches the same memory, and one of the two writes it"),
+        ("load", "both touch keys.0, and one of the two writes it"),
         ("store", "runs first"),
     ]
     (early,) = found(CACHED, {"load": "side"}, 1, ["load", "store"], "side")[:1]
     assert early.code == "DFS301"
     assert early.message == "load is issued before store, which it must follow"
     assert places(early) == [
-        ("load", "touches the same memory, and one of the two writes it"),
+        ("load", "both touch keys.0, and one of the two writes it"),
         ("store", "runs first"),
     ]
 

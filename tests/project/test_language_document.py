@@ -120,7 +120,7 @@ SHOWN_OTHERWISE = {
 @cache
 def stand_in(code: str = "") -> Graph:
     # Steps of two layers meet in no window of one.
-    text = whole = model(1 if code == "DFS319" else LAYERS)
+    text = whole = model(1 if code == "DFS323" else LAYERS)
     if code in CHANGED:
         before, after = CHANGED[code]
         for i in range(LAYERS):

@@ -86,7 +86,7 @@ def test_nothing_behind_the_return_counts() -> None:
         assert prove(with_block(plan, spot, changed)).value is None
     without = tuple(s for s in statements if not isinstance(s, Return))
     found = prove(with_block(plan, spot, without)).diagnostics
-    assert [(d.code, d.message) for d in found] == [("DFS900", "nothing is returned")]
+    assert [(d.code, d.message) for d in found] == [("DFS707", "nothing is returned")]
 
 
 def test_a_wait_for_nothing() -> None:
@@ -95,7 +95,7 @@ def test_a_wait_for_nothing() -> None:
     statements = plan.step.segments[0].blocks[0].statements
     (found,) = prove(with_block(plan, (0, 0), (*statements, wait))).diagnostics
     assert (found.code, found.message) == (
-        "DFS900",
+        "DFS707",
         "side waits for mlp_0_done, never recorded",
     )
 

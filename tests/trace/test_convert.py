@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 import torch
 
+from dynaflow_dsl.bind.uses import waits_on_host
 from dynaflow_dsl.graph.model import Constant, Input, Reference, Size
 from dynaflow_dsl.trace import Entry, Persistent, TraceSpec, export_entry, trace
 from tests.trace.specs import (
@@ -15,6 +16,7 @@ from tests.trace.specs import (
 )
 
 X = ("batch", 4)
+ON_HOST = (torch.Tag.cudagraph_unsafe,)
 BATCH = Size(1, ("batch",))
 
 
@@ -265,3 +267,24 @@ def test_a_collective_is_waited_for_in_the_memory_it_writes() -> None:
     assert wait.results[0].storage == reduce.results[0].storage
     assert reduce.results[0].storage != graph.inputs[0].value.storage
     assert not wait.view
+
+
+@torch.library.custom_op("tests_convert::plan", mutates_args=(), tags=ON_HOST)
+def plan(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+
+@plan.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def test_what_no_cuda_graph_can_hold_is_tagged() -> None:
+    def forward(self: object, x: torch.Tensor) -> torch.Tensor:
+        planned: torch.Tensor = plan(x)
+        return planned + 1
+
+    graph = graph_of(module(forward), X)
+    assert operation(graph, "tests_convert.plan").tags == ("host",)
+    assert waits_on_host(operation(graph, "tests_convert.plan"))
+    assert not waits_on_host(operation(graph, "add.Tensor"))

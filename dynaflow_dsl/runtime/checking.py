@@ -1,0 +1,379 @@
+"""`DFSC_CHECK=1`: every step is checked while it runs.
+
+The proof speaks of the plan. This net catches what lies below it: a kernel that returns
+another shape or writes what it should not, a module that was edited, a stream that
+somebody changed, numbers that are none. Executors that were loaded without it run other
+code, so that it costs them nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode
+
+from dynaflow_dsl.runtime.errors import CheckError
+from dynaflow_dsl.runtime.module_map import ModuleMap
+from dynaflow_dsl.runtime.streams import Event, Stream, Streams
+
+MAIN = "main"
+
+Clock: TypeAlias = dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """Bytes `start` to `stop` of a storage, touched by a step on a stream."""
+
+    start: int
+    stop: int
+    stream: str
+    time: int
+    step: str
+    writes: bool
+
+
+@dataclass(slots=True)
+class Checker:
+    """What one executor's steps have done so far.
+
+    `module_map` and `file` lead from a line of the module to one of the schedule. All
+    memory that a step touches is kept until it ends, so that an address is one tensor.
+    """
+
+    file: str
+    module_map: ModuleMap
+    clocks: dict[str, Clock] = field(default_factory=dict)
+    current: str = MAIN
+    inside: bool = False
+    _accesses: dict[int, list[_Access]] = field(default_factory=dict)
+    _kept: list[Any] = field(default_factory=list)
+
+    # ---- a step ----------------------------------------------------------------------
+
+    def wrap(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """A step, or the unsplit one, with what holds for all of it checked."""
+
+        def checked(*arguments: Any, **named: Any) -> Any:
+            names = tuple(self.clocks)
+            self.clocks = {name: dict.fromkeys(names, 0) for name in names}
+            self.current = MAIN
+            try:
+                with _Joins(self):
+                    result = run(*arguments, **named)
+                self._end(result)
+            finally:
+                self._accesses.clear()
+                self._kept.clear()
+            return result
+
+        return checked
+
+    def _end(self, result: Any) -> None:
+        main = self.clocks[MAIN]
+        for name, clock in self.clocks.items():
+            if main[name] < clock[name]:
+                self._refuse(
+                    f"the step ends and main has not waited for the stream {name}"
+                )
+        for tensor in _tensors(result):
+            self._touch(tensor, MAIN, "the caller", writes=False)
+
+    # ---- streams ---------------------------------------------------------------------
+
+    def streams(self, made: Streams) -> Streams:
+        """The same streams, which note what they wait for."""
+        self.clocks = {stream.name: {} for stream in made}
+        main, *others = (_CheckedStream(stream, self) for stream in made)
+        return _CheckedStreams(made, self, main, *others)
+
+    def learn(self, stream: str, known: Mapping[str, int]) -> None:
+        """A stream waited for an event that knew this."""
+        clock = self.clocks[stream]
+        for name, time in known.items():
+            clock[name] = max(clock[name], time)
+
+    # ---- parts -----------------------------------------------------------------------
+
+    def call(
+        self, name: str, function: Callable[..., Any], text: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        """A part's callable for one iteration, checked each time.
+
+        `text` is the module's own function with its weights: what a kernel, or what was
+        compiled, stands for.
+        """
+        known: dict[tuple[object, ...], _Form | None] = {}
+
+        def checked(*arguments: Any, **named: Any) -> Any:
+            place, stream = self.place(name), self.current
+            given = list(_tensors(arguments))
+            key = tuple(map(_described, given))
+            if key not in known:
+                known[key] = _form(text, arguments)
+            form = known[key]
+            self.clocks[stream][stream] += 1
+            written = form.written if form is not None else ()
+            for number, tensor in enumerate(given):
+                self._touch(tensor, stream, place, writes=number in written)
+            before = list(map(_version, given))
+            self.inside = True
+            try:
+                result = function(*arguments)
+            finally:
+                self.inside = False
+            if self.current != stream:
+                self._refuse(f"{place} leaves the stream {stream} for {self.current}")
+            after = list(map(_version, given))
+            changed = {n for n, now in enumerate(after) if now != before[n]}
+            if form is not None:
+                self._same(place, form, given, list(_tensors(result)), changed)
+            for number, tensor in enumerate(_tensors(result)):
+                self._finite(place, number, tensor)
+                self._touch(tensor, stream, place, writes=True, fresh=True)
+            return result
+
+        return checked
+
+    def joined(self, pieces: Sequence[torch.Tensor], result: torch.Tensor) -> None:
+        """Pieces were put together by the step itself."""
+        place, stream = self.place("joining pieces"), self.current
+        self.clocks[stream][stream] += 1
+        for piece in pieces:
+            self._touch(piece, stream, place, writes=False)
+        self._touch(result, stream, place, writes=True, fresh=True)
+
+    def _touch(
+        self,
+        tensor: torch.Tensor,
+        stream: str,
+        step: str,
+        *,
+        writes: bool,
+        fresh: bool = False,
+    ) -> None:
+        storage = tensor.untyped_storage()
+        key = storage.data_ptr()
+        if key == 0 or tensor.numel() == 0:
+            return
+        start, stop = _extent(tensor)
+        clock = self.clocks[stream]
+        found = self._accesses.setdefault(key, [])
+        for other in found:
+            conflict = other.writes or writes
+            apart = other.stop <= start or stop <= other.start
+            if not conflict or apart:
+                continue
+            if clock.get(other.stream, 0) < other.time:
+                word = "writes" if writes else "reads"
+                did = "writes" if other.writes else "reads"
+                self._refuse(
+                    f"{step} {word} memory at {key:#x} on {stream}, and {other.step} "
+                    f"{did} it on {other.stream}, for which {stream} has not waited"
+                )
+        time = clock.get(stream, 0)
+        found.append(_Access(start, stop, stream, time, step, writes))
+        if fresh or len(found) == 1:
+            self._kept.append(storage)
+
+    def _same(
+        self,
+        place: str,
+        form: _Form,
+        given: Sequence[torch.Tensor],
+        made: Sequence[torch.Tensor],
+        changed: set[int],
+    ) -> None:
+        """Whether a part did to its tensors what its own text does."""
+        results = _results(made, given)
+        if results != form.results:
+            self._refuse(
+                f"{place} returns {_listed(results)}, and the part's own text "
+                f"{_listed(form.results)}"
+            )
+        # What was compiled may write without counting it.
+        allowed = {given[k].untyped_storage()._cdata for k in form.written}
+        for number in sorted(changed - form.written):
+            # Views of one tensor count together.
+            if given[number].untyped_storage()._cdata not in allowed:
+                self._refuse(
+                    f"{place} writes its tensor {number}, and the part's own text "
+                    "does not"
+                )
+
+    def _finite(self, place: str, number: int, tensor: torch.Tensor) -> None:
+        if not tensor.is_floating_point() or tensor.numel() == 0:
+            return
+        # Masks hold minus infinity; nothing else does.
+        if bool(torch.isnan(tensor).any()) or bool((tensor == float("inf")).any()):
+            what = "not a number" if bool(torch.isnan(tensor).any()) else "infinite"
+            self._refuse(f"result {number} of {place} has a value that is {what}")
+
+    # ---- words -----------------------------------------------------------------------
+
+    def place(self, name: str) -> str:
+        """The step that the module is in: `attn[0] (halves.dfs:16:13)`."""
+        frame: Any = sys._getframe(1)
+        while frame is not None and frame.f_code.co_filename != self.file:
+            frame = frame.f_back
+        entry = self.module_map.plan_lines(frame.f_lineno) if frame else None
+        if entry is None:
+            return name
+        return f"{entry.label} ({self.module_map.source}:{entry.line}:{entry.column})"
+
+    def _refuse(self, message: str) -> None:
+        raise CheckError("DFS810", f"{message}.")
+
+
+class _CheckedStream:
+    """A stream that tells the checker what it waits for."""
+
+    def __init__(self, stream: Stream, checker: Checker) -> None:
+        self.stream = stream
+        self.name = stream.name
+        self._checker = checker
+        self._outer: list[str] = []
+
+    def __enter__(self) -> object:
+        self._outer.append(self._checker.current)
+        self._checker.current = self.name
+        return self.stream.__enter__()
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        self._checker.current = self._outer.pop()
+        self.stream.__exit__(kind, error, traceback)
+
+    def record(self) -> Event:
+        return self.stream.record(), dict(self._checker.clocks[self.name])
+
+    def wait(self, event: Event) -> None:
+        real, known = event
+        self.stream.wait(real)
+        self._checker.learn(self.name, known)
+
+
+class _CheckedStreams(Streams):
+    """Streams of a checked executor; the join is that of the device."""
+
+    def __init__(self, made: Streams, checker: Checker, *streams: Stream) -> None:
+        super().__init__(*streams)
+        self._made = made
+        self._checker = checker
+
+    def join(self) -> None:
+        self._made.join()
+        names = [stream.name for stream in self._made]
+        for name in names[1:]:
+            self._checker.learn(MAIN, self._checker.clocks[name])
+        for name in names[1:]:
+            self._checker.learn(name, self._checker.clocks[MAIN])
+
+
+class _Joins(TorchFunctionMode):
+    """Sees the pieces that the module's own text puts together."""
+
+    def __init__(self, checker: Checker) -> None:
+        super().__init__()
+        self._checker = checker
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func is torch.cat and not self._checker.inside:
+            self._checker.joined(list(_tensors(args[0])), result)
+        return result
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for one in value:
+            yield from _tensors(one)
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """First byte of a tensor in its storage, and the one behind its last."""
+    size = tensor.element_size()
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    last = sum((int(length) - 1) * int(stride) for length, stride in pairs)
+    start = int(tensor.storage_offset()) * size
+    return start, start + (last + 1) * size
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """What a part's text makes of its tensors: for each result its shape, dtype and the
+    tensor whose memory it shares, and the tensors that it writes."""
+
+    results: tuple[_Result, ...]
+    written: frozenset[int]
+
+
+_Result: TypeAlias = tuple[tuple[int, ...], torch.dtype, int | None]
+
+
+def _form(text: Callable[..., Any], arguments: tuple[Any, ...]) -> _Form | None:
+    """Found without computing anything; None where fake tensors are not enough."""
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
+        given = tuple(_faked(value, mode) for value in arguments)
+        tensors = list(_tensors(given))
+        before = list(map(_version, tensors))
+        try:
+            made = list(_tensors(text(*given)))
+        except (RuntimeError, NotImplementedError):
+            return None
+        after = list(map(_version, tensors))
+        written = frozenset(n for n, now in enumerate(after) if now != before[n])
+        return _Form(_results(made, tensors), written)
+
+
+def _faked(value: Any, mode: FakeTensorMode) -> Any:
+    if isinstance(value, torch.Tensor):
+        # By its size alone: the memory that views share is no matter of the part.
+        return torch.empty_strided(
+            value.shape, value.stride(), dtype=value.dtype, device=value.device
+        )
+    if isinstance(value, tuple | list):
+        return type(value)(_faked(one, mode) for one in value)
+    return value
+
+
+def _results(
+    made: Sequence[torch.Tensor], given: Sequence[torch.Tensor]
+) -> tuple[_Result, ...]:
+    owners: dict[int, int] = {}
+    for number, tensor in enumerate(given):
+        owners.setdefault(tensor.untyped_storage()._cdata, number)
+    return tuple(
+        (tuple(one.shape), one.dtype, owners.get(one.untyped_storage()._cdata))
+        for one in made
+    )
+
+
+def _version(tensor: torch.Tensor) -> int:
+    """How often a tensor was written; inference tensors do not count."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def _described(tensor: torch.Tensor) -> object:
+    return tuple(tensor.shape), tensor.stride(), tensor.dtype
+
+
+def _listed(results: Sequence[_Result]) -> str:
+    shown = []
+    for shape, dtype, owner in results:
+        sizes = ", ".join(map(str, shape))
+        memory = f" in the memory of its tensor {owner}" if owner is not None else ""
+        shown.append(f"{str(dtype).removeprefix('torch.')}[{sizes}]{memory}")
+    return ", ".join(shown) or "nothing"

@@ -1,0 +1,18 @@
+"""What the plug-in of a serving engine would say of its operators."""
+
+from __future__ import annotations
+
+from dynaflow_dsl.operations.effects import OperationEffects
+
+OPERATIONS = (
+    OperationEffects(("engine.cache_write",), writes=("kv_cache",)),
+    OperationEffects(("engine.cache_read",), reads=("kv_cache",)),
+    OperationEffects(
+        ("engine.dispatch", "engine.combine"),
+        uses=("deep_ep_buffer",),
+        collective=True,
+    ),
+    OperationEffects(("engine.grouped_gemm",), uses=("moe_workspace",)),
+    OperationEffects(("engine.one_shot_sum",), uses=("symmetric_buffer",)),
+    OperationEffects(("engine.plan_attention",), waits_on_host=True),
+)

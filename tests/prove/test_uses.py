@@ -1,0 +1,144 @@
+"""What kernels and operators use, one step at a time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dynaflow_dsl.bind.model import BoundKernel
+from dynaflow_dsl.bind.uses import groups, resources, uses_of
+from dynaflow_dsl.diagnostics import Diagnostic
+from dynaflow_dsl.operations.effects import effects_of
+from dynaflow_dsl.prove import prove
+from dynaflow_dsl.resolve.model import Kernel, Via
+from dynaflow_dsl.source import Source, Span
+from tests.bind.graphs import graph
+from tests.prove.schedules import written
+
+BESIDE = """    stream side
+    part left on side = .left
+    part right = .right
+    order:
+        left | right
+"""
+HALVES = """    stream side
+    split batch into 2 as half
+    part left on side = .left
+    part right = .right
+    order:
+        left[0]
+        right[0] | left[1]
+        right[1]
+"""
+TWO = """
+    input x
+    l = {left}(x{more}) @ left
+    r = {left}(x{more}) @ right
+    y = mul.Tensor(l, r) @ head
+    return y
+"""
+PLAIN = TWO.format(left="relu", more="")
+SUMS = TWO.format(left="_c10d_functional.all_reduce.default", more=", sum, tp")
+PLACE = Span(Source("s.dfs", "kernel"), 0, 6)
+
+
+def kernel(
+    part: str,
+    *,
+    communicator: str | None = None,
+    uses: tuple[str, ...] = (),
+    symmetric: bool = False,
+) -> BoundKernel:
+    named = Kernel("fused", "engine:fused", symmetric, PLACE)
+    via = Via(named, (), PLACE)
+    return BoundKernel(part, via, (), "", communicator=communicator, uses=uses)
+
+
+def found(*kernels: BoundKernel, text: str = PLAIN) -> tuple[Diagnostic, ...]:
+    plan = written(text, BESIDE).plan
+    binding = replace(plan.binding, kernels=kernels)
+    return prove(replace(plan, binding=binding)).diagnostics
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "what"),
+    [
+        (
+            kernel("left", communicator="tp"),
+            kernel("right", communicator="tp"),
+            "the process group 'tp'",
+        ),
+        (
+            kernel("left", uses=("workspace",)),
+            kernel("right", uses=("workspace", "other")),
+            "the shared resource 'workspace'",
+        ),
+        (
+            kernel("left", symmetric=True),
+            kernel("right", symmetric=True),
+            "the symmetric memory of the kernel 'fused'",
+        ),
+    ],
+)
+def test_two_kernels_share_what_one_may_use(
+    left: BoundKernel, right: BoundKernel, what: str
+) -> None:
+    (said,) = found(left, right)
+    assert said.code == "DFS705"
+    assert said.message == f"right and left use {what} at once"
+
+
+def test_kernels_with_things_of_their_own() -> None:
+    assert found(kernel("left", uses=("a",)), kernel("right", uses=("b",))) == ()
+    assert found(kernel("left", communicator="tp"), kernel("right")) == ()
+    assert found(kernel("left", communicator="tp")) == ()
+
+
+def test_a_kernel_uses_what_it_says_and_not_what_its_part_held() -> None:
+    (said,) = found(text=SUMS)
+    assert said.code == "DFS705"
+    assert found(kernel("left"), text=SUMS) == ()
+    binding = replace(written(SUMS, BESIDE).plan.binding, kernels=(kernel("left"),))
+    assert uses_of(binding).keys() == {"right"}
+
+
+def test_the_group_is_the_last_text_of_a_collective() -> None:
+    made = graph(
+        """
+        input x
+        a = _c10d_functional.all_reduce.default(x, sum, tp)
+        b = _c10d_functional.all_to_all_single.default(a, 4, 4, ep)
+        c = dynaflow.dispatch.default(b, 4, 2, moe)
+        d = relu(c)
+        return d
+        """
+    )
+    assert groups(made) == ("tp", "ep", "moe")
+    assert list(resources(made.operations[-1])) == []
+
+
+def test_operators_of_torch_ask_no_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(_: object) -> tuple[()]:
+        raise AssertionError
+
+    monkeypatch.setattr("dynaflow_dsl.operations.effects.registered", asked)
+    effects_of.cache_clear()
+    assert effects_of("aten.add.Tensor") == ()
+    (known,) = effects_of("aten.nonzero.default")
+    assert known.waits_on_host
+    with pytest.raises(AssertionError):
+        effects_of("engine.write.default")
+
+
+def test_equal_sizes_let_ranks_choose_alike() -> None:
+    text = """
+        input x seen:fixed
+        a = relu(x) @ left
+        s = _c10d_functional.all_reduce.default(seen, sum, ep) @ right
+        b = mul.Tensor(a, s) @ right
+        return b
+    """
+    plan = written(text, HALVES).plan
+    assert [d.code for d in prove(plan).diagnostics] == ["DFS706"]
+    assert prove(plan, {"batch"}).diagnostics == ()
