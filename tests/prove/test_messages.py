@@ -170,9 +170,9 @@ def test_weights_that_are_overwritten_or_not_there_yet() -> None:
     # One more does no harm, with one less the next layer's weights are there too early.
     assert prove(replace(plan, buffers={"fetch": 3})).ok
     found_there = prove(replace(plan, buffers={"fetch": 1})).diagnostics
-    assert ("DFS900", WRONG_LAYER) in [(one.code, one.message) for one in found_there]
+    assert ("DFS707", WRONG_LAYER) in [(one.code, one.message) for one in found_there]
     (wrong, *_) = prove(replace(plan, buffers={})).diagnostics
     assert (wrong.code, wrong.message) == (
-        "DFS900",
+        "DFS707",
         "fetch brings weights to no buffer",
     )

@@ -20,8 +20,8 @@ def test_a_step_that_runs_twice() -> None:
     twice = (*statements[:at], head, *statements[at:])
     (found,) = prove(with_block(HALVES.plan, spot, twice)).diagnostics
     assert (found.code, found.message) == (
-        "DFS900",
-        "after runs 2 times in layer 0, piece None",
+        "DFS707",
+        "after runs 2 times in layer 0",
     )
 
 
@@ -61,7 +61,7 @@ def test_a_piece_of_an_argument_that_is_cut_along_another_axis() -> None:
         replace(HALVES.plan, binding=replace(binding, axes=axes))
     ).diagnostics[:1]
     assert (found.code, found.message) == (
-        "DFS900",
-        "attn[0] in layer 0 reads keys.0 (piece -1) where the model reads keys.0 "
-        "(piece 0)",
+        "DFS707",
+        "attn[0] in layer 0 reads piece 0 of keys.0 in the model, and finds no piece "
+        "of keys.0 in keys",
     )

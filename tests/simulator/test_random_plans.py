@@ -27,7 +27,7 @@ KINDS = {
     "DFS701": {"race", "overwritten", "order", "unforked", "unjoined", "after"},
     "DFS702": {"freed", "output"},
     "DFS705": {"shared"},
-    "DFS900": {"value", "unbound", "missing"},
+    "DFS707": {"value", "unbound", "missing"},
 }
 SHARES = ("views", "in-place writes", "rotating buffers", "captures")
 
@@ -73,7 +73,7 @@ def disagreement(plan: Plan, kinds: frozenset[str]) -> str:
         return f"prove says {sorted(found)}, the simulator {sorted(kinds)}"
     if "unbound" in kinds:
         # The step stops there; what `prove` says besides is about a step that goes on.
-        return "" if "DFS900" in found else f"prove says {sorted(found)}, not DFS900"
+        return "" if "DFS707" in found else f"prove says {sorted(found)}, not DFS707"
     expected = {code for code, named in KINDS.items() if named & kinds}
     if len(kinds) == 1 and found != expected:
         return f"prove says {sorted(found)} where {sorted(kinds)} is all that is wrong"
