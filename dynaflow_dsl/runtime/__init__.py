@@ -7,6 +7,7 @@ from dynaflow_dsl.runtime.kernels import Kernel, kernel
 from dynaflow_dsl.runtime.load import loader
 from dynaflow_dsl.runtime.model import (
     Capture,
+    Modules,
     Part,
     Split,
     StreamOptions,
@@ -23,6 +24,7 @@ __all__ = [
     "InputError",
     "Kernel",
     "LoadError",
+    "Modules",
     "Part",
     "RuntimeFault",
     "Selected",

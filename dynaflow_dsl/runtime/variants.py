@@ -186,7 +186,8 @@ def trace_text(variant: Variant, part: str) -> Traced:
     graph = Graph()
     tracer = _Tracer(graph)
     weights = {
-        name: Proxy(graph.placeholder(f"w_{name}"), tracer)
+        # Other weights have no dots, and their fields do not start with a digit.
+        name: Proxy(graph.placeholder(f"w_{name.replace('.', '__')}"), tracer)
         for name, _ in variant.weights
     }
     arguments = [
