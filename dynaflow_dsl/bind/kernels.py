@@ -14,6 +14,7 @@ from dynaflow_dsl.graph.model import (
     Reference,
     TensorType,
     TracedKernel,
+    Value,
 )
 from dynaflow_dsl.resolve.model import Scalar
 
@@ -30,14 +31,19 @@ class Difference:
     reference: str
 
 
-def types_of(graph: Graph) -> Mapping[str, TensorType]:
-    """The types of all values of a graph."""
-    types = {item.name: item.value.type for item in graph.inputs}
+def values_of(graph: Graph) -> Mapping[str, Value]:
+    """All values of a graph by name."""
+    values = {item.name: item.value for item in graph.inputs}
     for operation in graph.operations:
         for value in operation.results:
             if value is not None:
-                types[value.name] = value.type
-    return types
+                values[value.name] = value
+    return values
+
+
+def types_of(graph: Graph) -> Mapping[str, TensorType]:
+    """The types of all values of a graph."""
+    return {name: value.type for name, value in values_of(graph).items()}
 
 
 def match(body: Body, traced: TracedKernel) -> KernelCall | Difference:

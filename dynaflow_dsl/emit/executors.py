@@ -7,9 +7,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from dynaflow_dsl.bind.kernels import types_of
-from dynaflow_dsl.bind.model import AFTER, BEFORE, Binding, BoundKernel, BoundPart
+from dynaflow_dsl.bind.kernels import types_of, values_of
+from dynaflow_dsl.bind.model import (
+    AFTER,
+    BEFORE,
+    Binding,
+    Body,
+    BoundKernel,
+    BoundPart,
+)
 from dynaflow_dsl.emit.functions import FunctionText, write_function
+from dynaflow_dsl.emit.inside import (
+    PartTable,
+    RecordedRun,
+    module_rows,
+    plain_table,
+    table_with_loops,
+)
 from dynaflow_dsl.emit.interface import (
     class_attributes,
     class_doc,
@@ -19,15 +33,22 @@ from dynaflow_dsl.emit.interface import (
 from dynaflow_dsl.emit.kernels import KernelNames, write_kernel_call
 from dynaflow_dsl.emit.layout import docstring, lay_out, string
 from dynaflow_dsl.emit.line_map import MARK
+from dynaflow_dsl.emit.loops import InnerLoop, numbered, parameter_names
 from dynaflow_dsl.emit.steps import Line, StepWriter
 from dynaflow_dsl.emit.weights import StandIn, layer_numbers, part_entry
 from dynaflow_dsl.plan.model import Plan, Program
-from dynaflow_dsl.plan.names import BUILTINS, identifier, spell
+from dynaflow_dsl.graph.model import TensorType
+from dynaflow_dsl.plan.names import (
+    BUILTINS,
+    RESERVED,
+    free_name,
+    identifier,
+    spell,
+)
 from dynaflow_dsl.plan.tensor_names import (
     WeightTable,
     input_names,
     iterations_of,
-    tabulate,
 )
 from dynaflow_dsl.resolve.model import MAIN
 
@@ -63,6 +84,7 @@ MODULE_NAMES = frozenset(
     {
         "Capture",
         "Executor",
+        "Modules",
         "Part",
         "Split",
         "StreamOptions",
@@ -115,23 +137,30 @@ class ModuleWriter:
         words = spell(binding, plan.streams)
         split = schedule.split is not None
         prefix = f"{schedule.name}_{graph.entry}_" if self._several else ""
+        values = values_of(graph)
         rows: list[str] = []
         for part in _in_order(binding):
             iterations = iterations_of(part, binding)
-            table = tabulate(part, iterations)
+            bound = next((k for k in binding.kernels if k.part == part.name), None)
+            table = (
+                table_with_loops(part, iterations, values)
+                if bound is None
+                else plain_table(part, iterations)
+            )
             functions = self._functions(part, table, plan, prefix)
-            entry = part_entry(part, functions, table, iterations)
+            rows_inside = module_rows(part, table, iterations)
+            entry = part_entry(part, functions, table.weights, iterations, rows_inside)
             key = f"{string(attributes[part.name])}: "
             rows += lay_out(key, entry, ",", 12)
-            bound = next((k for k in binding.kernels if k.part == part.name), None)
             if bound is not None:
                 instead = StandIn(
                     self.kernels.name(bound),
                     attributes[part.name],
                     bound.via.kernel.trusted,
                 )
-                through = self._calls(part, table, plan, prefix, bound, functions)
-                entry = part_entry(part, through, table, iterations, instead)
+                weights = table.weights
+                through = self._calls(part, weights, plan, prefix, bound, functions)
+                entry = part_entry(part, through, weights, iterations, (), instead)
                 stepped[part.name] = _beside(attributes, part.name)
                 key = f"{string(stepped[part.name])}: "
                 rows += lay_out(key, entry, ",", 12)
@@ -171,7 +200,7 @@ class ModuleWriter:
         return tuple(texts)
 
     def _functions(
-        self, part: BoundPart, table: WeightTable, plan: Plan, prefix: str
+        self, part: BoundPart, table: PartTable, plan: Plan, prefix: str
     ) -> list[str]:
         binding = plan.binding
         types = types_of(binding.graph)
@@ -179,17 +208,66 @@ class ModuleWriter:
         for number, body in enumerate(part.bodies):
             users = [i for i, inst in enumerate(part.instances) if inst.body == number]
             iterations = iterations_of(part, binding)
+            inputs = input_names(part, number, binding, plan.sequential)
+            wanted = f"{prefix}{part.name}"
+            spelled = dict(zip(body.inputs, inputs, strict=True))
+            spelled |= table.weights.fields[number]
+            later: list[FunctionText] = []
+            loops = [
+                self._loop(one, body, spelled, types, wanted, part.name, later)
+                for one in table.runs[number]
+            ]
             written = partial(
                 write_function,
                 body=body,
-                inputs=input_names(part, number, binding, plan.sequential),
-                weights=table.fields[number],
+                inputs=inputs,
+                weights=table.weights.fields[number],
                 types=types,
                 about=_function_doc(part, users, binding),
                 scope=iterations[body.example].path if iterations else "",
+                inner=loops,
             )
-            names.append(self._function(written, f"{prefix}{part.name}"))
+            names.append(self._function(written, wanted, self.functions))
+            self.functions += later
         return names
+
+    def _loop(
+        self,
+        one: RecordedRun,
+        caller: Body,
+        spelled: Mapping[str, str],
+        types: Mapping[str, TensorType],
+        wanted: str,
+        part: str,
+        later: list[FunctionText],
+    ) -> InnerLoop:
+        """The functions of a run, which go behind that of the part: into `later`."""
+        run = one.run
+        leaf = run.parent.rpartition(".")[2] or "modules"
+        wanted = free_name(identifier(f"{wanted}_{leaf}"), set(spelled.values()))
+        names = []
+        for number, body in enumerate(run.part.bodies):
+            users = [
+                each.path
+                for each, instance in zip(
+                    run.iterations, run.part.instances, strict=True
+                )
+                if instance.body == number
+            ]
+            taken = {*RESERVED}
+            written = partial(
+                write_function,
+                body=body,
+                inputs=[
+                    free_name(name, taken) for name in parameter_names(run, caller, spelled)
+                ],
+                weights=one.table.fields[number],
+                types=types,
+                about=f"{part}, in a loop: {numbered(users)}",
+                scope=run.iterations[body.example].path,
+            )
+            names.append(self._function(written, wanted, later))
+        return InnerLoop(run, tuple(names), one.field)
 
     def _calls(
         self,
@@ -213,15 +291,21 @@ class ModuleWriter:
                 weights=table.fields[number],
                 text=texts[number],
             )
-            names.append(self._function(written, f"{prefix}{part.name}_kernel"))
+            wanted = f"{prefix}{part.name}_kernel"
+            names.append(self._function(written, wanted, self.functions))
         return names
 
-    def _function(self, written: Callable[[str], FunctionText], wanted: str) -> str:
+    def _function(
+        self,
+        written: Callable[[str], FunctionText],
+        wanted: str,
+        functions: list[FunctionText],
+    ) -> str:
         """The name of a function, which is written once however many classes run it."""
         known = self._known.get(text := written("").lines)
         if known is None:
             known = self._known[text] = self.new_name(wanted)
-            self.functions.append(written(known))
+            functions.append(written(known))
         return known
 
 

@@ -53,6 +53,8 @@ def emit(
     imports = ["Executor", "Part", "TensorSpec", "loader"]
     if any(p.plan.binding.schedule.split for p in plans):
         imports.insert(2, "Split")
+    if any("Modules(" in line for text in executors for line in text.parts):
+        imports.insert(1, "Modules")
     schedules = [proved.plan.binding.schedule for proved in plans]
     if any(schedule.captures for schedule in schedules):
         imports.insert(0, "Capture")

@@ -30,9 +30,13 @@ def part_entry(
     functions: Sequence[str],
     table: WeightTable,
     iterations: Sequence[Iteration],
+    inside: Sequence[Expression] = (),
     kernel: StandIn | None = None,
 ) -> Bracket:
-    """The part's line in the module's table of parts; `kernel` is what it calls."""
+    """The part's line in the module's table of parts.
+
+    `inside` are rows of weights of modules in loops, `kernel` is what the part calls.
+    """
     repeated = part.name not in (BEFORE, AFTER)
     numbers = layer_numbers(iterations) if iterations else None
     items: list[Expression] = [
@@ -45,7 +49,8 @@ def part_entry(
         items.append(Bracket("which=", "(", tuple(which)))
     rows: list[Expression] = []
     for name, paths in table.paths.items():
-        rows.append(_row(name, paths, numbers))
+        rows.append(weight_row(name, template(paths, numbers) or paths))
+    rows += inside
     if rows:
         items.append(Bracket("weights=", "{", tuple(rows)))
     if kernel is not None:
@@ -65,20 +70,19 @@ def _layers(numbers: tuple[int, ...] | None, count: int) -> Expression:
     return Bracket("layers=", "(", tuple(map(str, numbers)))
 
 
-def _row(
-    name: str, paths: tuple[str | None, ...], numbers: tuple[int, ...] | None
-) -> Expression:
+def weight_row(name: str, paths: str | tuple[str | None, ...]) -> Expression:
+    """A weight with a template of its path, or with a path for each iteration."""
     key = f"{string(name)}: "
-    template = _template(paths, numbers)
-    if template is not None:
-        return f"{key}{string(template)}"
+    if isinstance(paths, str):
+        return f"{key}{string(paths)}"
     items = [string(path) if path is not None else "None" for path in paths]
     return Bracket(key, "(", tuple(items))
 
 
-def _template(
+def template(
     paths: tuple[str | None, ...], numbers: tuple[int, ...] | None
 ) -> str | None:
+    """One path for all of these numbers, with `{}` where the number stands."""
     first = paths[0]
     if first is None or any("{" in (path or "") for path in paths):
         return None
@@ -89,10 +93,10 @@ def _template(
     segments = first.split(".")
     for k, segment in enumerate(segments):
         if segment == str(numbers[0]):
-            template = ".".join((*segments[:k], "{}", *segments[k + 1 :]))
+            found = ".".join((*segments[:k], "{}", *segments[k + 1 :]))
             if all(
-                path == template.replace("{}", str(number))
+                path == found.replace("{}", str(number))
                 for path, number in zip(paths, numbers, strict=True)
             ):
-                return template
+                return found
     return None
