@@ -35,17 +35,25 @@ END_OF_SLICE = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
+class LoopLines:
+    """Lines `first` to `last`, counted from zero, run one module after another."""
+
+    first: int
+    last: int
+    modules: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class FunctionText:
     """A function and what each of its lines does.
 
-    `operations` pairs a line of the text, counted from zero, with an operation's name,
-    `loops` one that calls a function for several modules with their paths.
+    `operations` pairs a line of the text, counted from zero, with an operation's name.
     """
 
     name: str
     lines: tuple[str, ...]
     operations: tuple[tuple[int, Operation], ...]
-    loops: tuple[tuple[int, tuple[str, ...]], ...] = ()
+    loops: tuple[LoopLines, ...] = ()
 
 
 @dataclass(slots=True)
@@ -94,7 +102,7 @@ def write_function(
     lines = lay_out("def ", call(name, ["w", *inputs]), ":")
     statements: list[str] = []
     operations: list[tuple[int, Operation]] = []
-    loops: list[tuple[int, tuple[str, ...]]] = []
+    loops: list[LoopLines] = []
     starts = {loop.run.start: loop for loop in inner}
     group = ""
     line_ends = _line_ends(plain)
@@ -103,8 +111,10 @@ def write_function(
             group = _below(numbered(loop.modules), scope)
             statements.append(f"    # {group}")
             loop_text, calling = loop_lines(loop, writer.expressions, writer.local)
-            loops.append((len(statements) + calling, loop.modules))
+            begin = len(statements)
             statements += loop_text
+            end = len(statements) - 1
+            loops.append(LoopLines(begin + calling, end, loop.modules))
         if n in looped:
             continue
         last_of_line = operation.name in line_ends
@@ -124,7 +134,10 @@ def write_function(
         name,
         tuple(lines),
         tuple((offset + line, operation) for line, operation in operations),
-        tuple((offset + line, modules) for line, modules in loops),
+        tuple(
+            LoopLines(offset + each.first, offset + each.last, each.modules)
+            for each in loops
+        ),
     )
 
 

@@ -68,7 +68,7 @@ def parameter_names(run: Run, body: Body, known: Mapping[str, str]) -> list[str]
 def loop_lines(
     loop: InnerLoop, expressions: dict[str, str], local: Callable[[str], str]
 ) -> tuple[list[str], int]:
-    """The loop, and which of its lines calls a module.
+    """The loop, and at which of its lines the call of a module begins.
 
     `expressions` spell the values that the function knows; those that the loop leaves
     are added. `local` gives out names.

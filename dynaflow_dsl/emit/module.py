@@ -10,7 +10,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from dynaflow_dsl.emit.executors import ModuleWriter
 from dynaflow_dsl.emit.layout import WIDTH, docstring
-from dynaflow_dsl.emit.line_map import operation_lines, plan_lines, unmark, write_map
+from dynaflow_dsl.emit.line_map import (
+    loop_lines,
+    operation_lines,
+    plan_lines,
+    unmark,
+    write_map,
+)
 from dynaflow_dsl.emit.model import Module
 from dynaflow_dsl.emit.select import ChoiceText, loader_lines, write_choice
 from dynaflow_dsl.graph.digest import graph_digest
@@ -104,6 +110,7 @@ def emit(
         model=model,
         lines=plan_lines(origins, writer.lines),
         operations=operation_lines(starts, writer.functions),
+        loops=loop_lines(starts, writer.functions),
         tensors=_tensors(plans),
         format_number=MODULE_FORMAT,
     )
