@@ -234,9 +234,7 @@ def _unshared(
 def _read_elsewhere(program: _Program, blocks: Sequence[_Block]) -> frozenset[str]:
     """Values that something outside of the block that makes them reads."""
     block_of = {
-        n: k
-        for k, block in enumerate(blocks)
-        for n in range(block.start, block.stop)
+        n: k for k, block in enumerate(blocks) for n in range(block.start, block.stop)
     }
     producer = program.dependence.producer
     found = set(program.body.outputs)

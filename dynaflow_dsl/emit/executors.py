@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
-from dynaflow_dsl.bind.kernels import types_of, values_of
+from dynaflow_dsl.bind.kernels import values_of
 from dynaflow_dsl.bind.model import (
-    AFTER,
-    BEFORE,
     Binding,
-    Body,
-    BoundKernel,
     BoundPart,
 )
-from dynaflow_dsl.emit.functions import FunctionText, write_function
 from dynaflow_dsl.emit.inside import (
-    PartTable,
-    RecordedRun,
     module_rows,
     plain_table,
     table_with_loops,
@@ -30,24 +22,16 @@ from dynaflow_dsl.emit.interface import (
     method,
     step_doc,
 )
-from dynaflow_dsl.emit.kernels import KernelNames, write_kernel_call
 from dynaflow_dsl.emit.layout import docstring, lay_out, string
 from dynaflow_dsl.emit.line_map import MARK
-from dynaflow_dsl.emit.loops import InnerLoop, numbered, parameter_names
+from dynaflow_dsl.emit.part_functions import FunctionWriter
 from dynaflow_dsl.emit.steps import Line, StepWriter
-from dynaflow_dsl.emit.weights import StandIn, layer_numbers, part_entry
+from dynaflow_dsl.emit.weights import StandIn, part_entry
 from dynaflow_dsl.plan.model import Plan, Program
-from dynaflow_dsl.graph.model import TensorType
 from dynaflow_dsl.plan.names import (
-    BUILTINS,
-    RESERVED,
-    free_name,
-    identifier,
     spell,
 )
 from dynaflow_dsl.plan.tensor_names import (
-    WeightTable,
-    input_names,
     iterations_of,
 )
 from dynaflow_dsl.resolve.model import MAIN
@@ -80,22 +64,6 @@ EXECUTOR_NAMES = frozenset(
     }
 )
 
-MODULE_NAMES = frozenset(
-    {
-        "Capture",
-        "Executor",
-        "Modules",
-        "Part",
-        "Split",
-        "StreamOptions",
-        "TensorSpec",
-        "aten",
-        "load",
-        "loader",
-        "torch",
-    }
-)
-
 
 @dataclass(frozen=True, slots=True)
 class ExecutorText:
@@ -117,20 +85,15 @@ class ModuleWriter:
     """Collects functions and lines with origins while classes are written."""
 
     def __init__(self, *, several: bool) -> None:
-        self.functions: list[FunctionText] = []
+        self.functions = FunctionWriter()
         self.lines: list[Line] = []
-        # A function of a builtin's name would hide it in the whole module.
-        self._taken = set(MODULE_NAMES | BUILTINS)
         self._several = several
-        self.kernels = KernelNames(self.new_name)
-        # Names of functions by their text without a name.
-        self._known: dict[tuple[str, ...], str] = {}
 
     def executor(self, plan: Plan) -> ExecutorText:
         """One class, with its functions appended to the module's."""
         binding = plan.binding
         schedule, graph = binding.schedule, binding.graph
-        name = self.new_name(_camel(schedule.name) + _camel(graph.entry))
+        name = self.functions.new_name(_camel(schedule.name) + _camel(graph.entry))
         attributes = attribute_names([part.name for part in binding.everything])
         # The step goes through kernels, `sequential` through the text.
         stepped = dict(attributes)
@@ -147,19 +110,21 @@ class ModuleWriter:
                 if bound is None
                 else plain_table(part, iterations)
             )
-            functions = self._functions(part, table, plan, prefix)
+            functions = self.functions.of_part(part, table, plan, prefix)
             rows_inside = module_rows(part, table, iterations)
             entry = part_entry(part, functions, table.weights, iterations, rows_inside)
             key = f"{string(attributes[part.name])}: "
             rows += lay_out(key, entry, ",", 12)
             if bound is not None:
                 instead = StandIn(
-                    self.kernels.name(bound),
+                    self.functions.kernels.name(bound),
                     attributes[part.name],
                     bound.via.kernel.trusted,
                 )
                 weights = table.weights
-                through = self._calls(part, weights, plan, prefix, bound, functions)
+                through = self.functions.of_kernel(
+                    part, weights, plan, prefix, bound, functions
+                )
                 entry = part_entry(part, through, weights, iterations, (), instead)
                 stepped[part.name] = _beside(attributes, part.name)
                 key = f"{string(stepped[part.name])}: "
@@ -180,15 +145,6 @@ class ModuleWriter:
             tuple(rows),
         )
 
-    def new_name(self, wanted: str) -> str:
-        """A name that nothing at the top of the module has."""
-        wanted = identifier(wanted)
-        name, number = wanted, 2
-        while name in self._taken:
-            name, number = f"{wanted}_{number}", number + 1
-        self._taken.add(name)
-        return name
-
     def _body(self, writer: StepWriter, program: Program) -> tuple[str, ...]:
         texts = []
         for line in writer.program(program):
@@ -198,115 +154,6 @@ class ModuleWriter:
                 self.lines.append(line)
             texts.append(line.text + mark)
         return tuple(texts)
-
-    def _functions(
-        self, part: BoundPart, table: PartTable, plan: Plan, prefix: str
-    ) -> list[str]:
-        binding = plan.binding
-        types = types_of(binding.graph)
-        names = []
-        for number, body in enumerate(part.bodies):
-            users = [i for i, inst in enumerate(part.instances) if inst.body == number]
-            iterations = iterations_of(part, binding)
-            inputs = input_names(part, number, binding, plan.sequential)
-            wanted = f"{prefix}{part.name}"
-            spelled = dict(zip(body.inputs, inputs, strict=True))
-            spelled |= table.weights.fields[number]
-            later: list[FunctionText] = []
-            loops = [
-                self._loop(one, body, spelled, types, wanted, part.name, later)
-                for one in table.runs[number]
-            ]
-            written = partial(
-                write_function,
-                body=body,
-                inputs=inputs,
-                weights=table.weights.fields[number],
-                types=types,
-                about=_function_doc(part, users, binding),
-                scope=iterations[body.example].path if iterations else "",
-                inner=loops,
-            )
-            names.append(self._function(written, wanted, self.functions))
-            self.functions += later
-        return names
-
-    def _loop(
-        self,
-        one: RecordedRun,
-        caller: Body,
-        spelled: Mapping[str, str],
-        types: Mapping[str, TensorType],
-        wanted: str,
-        part: str,
-        later: list[FunctionText],
-    ) -> InnerLoop:
-        """The functions of a run, which go behind that of the part: into `later`."""
-        run = one.run
-        leaf = run.parent.rpartition(".")[2] or "modules"
-        wanted = free_name(identifier(f"{wanted}_{leaf}"), set(spelled.values()))
-        names = []
-        for number, body in enumerate(run.part.bodies):
-            users = [
-                each.path
-                for each, instance in zip(
-                    run.iterations, run.part.instances, strict=True
-                )
-                if instance.body == number
-            ]
-            taken = {*RESERVED}
-            written = partial(
-                write_function,
-                body=body,
-                inputs=[
-                    free_name(name, taken) for name in parameter_names(run, caller, spelled)
-                ],
-                weights=one.table.fields[number],
-                types=types,
-                about=f"{part}, in a loop: {numbered(users)}",
-                scope=run.iterations[body.example].path,
-            )
-            names.append(self._function(written, wanted, later))
-        return InnerLoop(run, tuple(names), one.field)
-
-    def _calls(
-        self,
-        part: BoundPart,
-        table: WeightTable,
-        plan: Plan,
-        prefix: str,
-        bound: BoundKernel,
-        texts: Sequence[str],
-    ) -> list[str]:
-        """Functions that call the kernel of a part, one for each of its programs."""
-        names = []
-        for number, body in enumerate(part.bodies):
-            written = partial(
-                write_kernel_call,
-                kernel=self.kernels.name(bound),
-                bound=bound,
-                chosen=bound.calls[number] if bound.calls else None,
-                body=body,
-                inputs=input_names(part, number, plan.binding, plan.sequential),
-                weights=table.fields[number],
-                text=texts[number],
-            )
-            wanted = f"{prefix}{part.name}_kernel"
-            names.append(self._function(written, wanted, self.functions))
-        return names
-
-    def _function(
-        self,
-        written: Callable[[str], FunctionText],
-        wanted: str,
-        functions: list[FunctionText],
-    ) -> str:
-        """The name of a function, which is written once however many classes run it."""
-        known = self._known.get(text := written("").lines)
-        if known is None:
-            known = self._known[text] = self.new_name(wanted)
-            functions.append(written(known))
-        return known
 
 
 def attribute_names(parts: Sequence[str]) -> dict[str, str]:
@@ -343,39 +190,6 @@ def _in_order(binding: Binding) -> list[BoundPart]:
     parts = [part for part in binding.everything if part is not binding.gaps.part]
     place = parts.index(binding.sections[first].parts[-1]) + 1
     return [*parts[:place], binding.gaps.part, *parts[place:]]
-
-
-def _function_doc(part: BoundPart, users: Sequence[int], binding: Binding) -> str:
-    if part.name in (BEFORE, AFTER):
-        return f"What runs {part.name} the parts, on the whole batch."
-    if binding.gaps is not None and part is binding.gaps.part:
-        places = [binding.gaps.places[n] for n in users]
-        (section, *others) = dict.fromkeys(place.section for place in places)
-        at = "" if others else _where([p.iteration for p in places], section, binding)
-        return f"gap: what lies {f'before {at}' if at else 'between the iterations'}"
-    section = next(
-        n for n, one in enumerate(binding.sections) if any(p is part for p in one.parts)
-    )
-    where = _where(users, section, binding)
-    selector = next(
-        p.selector.span for p in binding.schedule.parts if p.name == part.name
-    )
-    return f"{part.name}{where and f', {where}'}: {selector.phrase}"
-
-
-def _where(users: Sequence[int], section: int, binding: Binding) -> str:
-    """`layers 0 to 7`; nothing outside an `each`."""
-    bound = binding.sections[section]
-    if not bound.word:
-        return ""
-    numbers = layer_numbers([bound.iterations[i] for i in users])
-    if numbers is None:
-        return f"{len(users)} modules"
-    if len(numbers) == 1:
-        return f"{bound.word} {numbers[0]}"
-    if numbers == tuple(range(numbers[0], numbers[-1] + 1)):
-        return f"{bound.word}s {numbers[0]} to {numbers[-1]}"
-    return f"{bound.word}s {', '.join(map(str, numbers))}"
 
 
 def _camel(name: str) -> str:

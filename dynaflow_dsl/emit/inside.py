@@ -57,9 +57,7 @@ def table_with_loops(
         )
         for mine, names in zip(runs, fields, strict=True)
     )
-    elsewhere = [
-        _own_alone(part, number, mine) for number, mine in enumerate(runs)
-    ]
+    elsewhere = [_own_alone(part, number, mine) for number, mine in enumerate(runs)]
     reserved = [field for names in fields for field in names if field]
     return PartTable(tabulate(part, iterations, elsewhere, reserved), recorded)
 
@@ -81,7 +79,7 @@ def _run_fields(runs: Sequence[Sequence[Run]]) -> list[list[str]]:
 
 
 def _own_alone(part: BoundPart, number: int, runs: Sequence[Run]) -> frozenset[str]:
-    """Tensors of the model that a program reads in one of its loops and nowhere else."""
+    """Tensors of the model that a program reads in one loop and nowhere else."""
     operations = part.bodies[number].operations
     inside = {n for run in runs for n in range(run.start, run.stop)}
     read = {
@@ -107,7 +105,9 @@ def module_rows(
 ) -> list[Expression]:
     """The rows of a part's table that hold `Modules`, by field."""
     numbers = layer_numbers(iterations) if iterations else None
-    fields = dict.fromkeys(one.field for mine in table.runs for one in mine if one.field)
+    fields = dict.fromkeys(
+        one.field for mine in table.runs for one in mine if one.field
+    )
     rows: list[Expression] = []
     for field in fields:
         given: list[_Weights | None] = []
@@ -161,7 +161,7 @@ def _in_all_layers(
     ):
         return None
     rows = []
-    for k, (name, one) in enumerate(first.rows):
+    for k, (name, _) in enumerate(first.rows):
         listed = [each.rows[k][1] for each in given if each is not None]
         found = _with_layer(listed, numbers)
         if found is None:
@@ -183,9 +183,7 @@ def _with_layer(
         if segment != str(numbers[0]):
             continue
         for_layer = ".".join((*segments[:k], "{}", *segments[k + 1 :]))
-        expected = [
-            f"{for_layer.replace('{}', str(n))}{{}}{behind}" for n in numbers
-        ]
+        expected = [f"{for_layer.replace('{}', str(n))}{{}}{behind}" for n in numbers]
         if expected == list(templates):
             return f"{for_layer}{{}}{behind}"
     return None

@@ -61,7 +61,9 @@ def parameter_names(run: Run, body: Body, known: Mapping[str, str]) -> list[str]
         else "constant"
         if value not in made_by
         else identifier(role_name(made_by[value]))
-        for role, value in zip(run.part.roles, run.part.instances[0].inputs, strict=True)
+        for role, value in zip(
+            run.part.roles, run.part.instances[0].inputs, strict=True
+        )
     ]
 
 
@@ -74,10 +76,12 @@ def loop_lines(
     are added. `local` gives out names.
     """
     part = loop.run.part
-    results = {k: local(wanted) for k, wanted in enumerate(_wanted(part.bodies[0], part.roles))}
+    results = {
+        k: local(wanted) for k, wanted in enumerate(_wanted(part.bodies[0], part.roles))
+    }
     lines: list[str] = []
     arguments: list[Expression] = [f"w.{loop.field}[i]" if loop.field else "w"]
-    for position, role in enumerate(part.roles):
+    for role in part.roles:
         match role:
             case Carried(_, output, initial):
                 lines.append(f"    {results[output]} = {expressions[initial]}")
@@ -89,10 +93,9 @@ def loop_lines(
     head = _chosen(functions, lines, local)
     lines.append(f"    for i in range({len(part.instances)}):")
     calling = len(lines)
-    lines += assigned(list(results.values()), call(head, arguments), 8)
-    for value, name in zip(part.instances[-1].outputs, results.values(), strict=True):
-        if value:
-            expressions[value] = name
+    lines += assigned(results, call(head, arguments), 8)
+    pairs = zip(part.instances[-1].outputs, results, strict=True)
+    expressions.update((value, name) for value, name in pairs if value)
     return lines, calling
 
 
@@ -115,12 +118,15 @@ def _makers(body: Body) -> dict[str, Operation]:
     }
 
 
-def _chosen(options: Sequence[str], lines: list[str], local: Callable[[str], str]) -> str:
+def _chosen(
+    options: Sequence[str], lines: list[str], local: Callable[[str], str]
+) -> str:
     """One of several expressions, by the number of the module."""
     distinct = list(dict.fromkeys(options))
     if len(distinct) == 1:
         return distinct[0]
-    index = which_option([distinct.index(one) for one in options], Layer(0, in_loop=True))
+    which = [distinct.index(one) for one in options]
+    index = which_option(which, Layer(0, in_loop=True))
     if len(distinct) <= MOST_CHOICES:
         return f"({', '.join(distinct)})[{index}]"
     name = local(f"{identifier(distinct[0].removeprefix('w.'))}_by_module")

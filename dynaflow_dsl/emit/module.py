@@ -53,7 +53,7 @@ def emit(
             for p, executor in zip(plans, executors, strict=True)
         }
         choices = [
-            write_choice(selection, each, classes, writer.new_name)
+            write_choice(selection, each, classes, writer.functions.new_name)
             for each in selection.entries
         ]
     imports = ["Executor", "Part", "TensorSpec", "loader"]
@@ -85,11 +85,11 @@ def emit(
         if any(each.exact for each in choices)
         else [],
         imports=_import_list(imports),
-        kernels=[each.statement for each in writer.kernels.imported],
+        kernels=[each.statement for each in writer.functions.kernels.imported],
         executors=executors,
         choices=[each.lines for each in choices],
         loader=loader_lines([executor.name for executor in executors], choices),
-        functions=[function.lines for function in writer.functions],
+        functions=[function.lines for function in writer.functions.written],
     )
     text, origins = unmark(marked.rstrip("\n") + "\n")
     starts = {
@@ -105,12 +105,12 @@ def emit(
         facts=facts,
         selection=selection,
         choices=choices,
-        kernels=writer.kernels.imported,
+        kernels=writer.functions.kernels.imported,
         graphs=digests,
         model=model,
         lines=plan_lines(origins, writer.lines),
-        operations=operation_lines(starts, writer.functions),
-        loops=loop_lines(starts, writer.functions),
+        operations=operation_lines(starts, writer.functions.written),
+        loops=loop_lines(starts, writer.functions.written),
         tensors=_tensors(plans),
         format_number=MODULE_FORMAT,
     )

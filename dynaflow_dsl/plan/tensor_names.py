@@ -45,7 +45,7 @@ def tabulate(
     names that no field may have.
     """
     names: dict[tuple[int, int], str] = {}
-    taken: dict[str, str] = {name: "" for name in reserved}
+    taken: dict[str, str] = dict.fromkeys(reserved, "")
     for number, body in enumerate(part.bodies):
         scope = iterations[body.example].path if len(iterations) > 1 else ""
         left_out = elsewhere[number] if elsewhere else ()

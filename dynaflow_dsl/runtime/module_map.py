@@ -165,7 +165,9 @@ def _read(document: Mapping[str, Any], module: Path, name: str) -> ModuleMap:
         },
         loops=tuple(
             LoopLines(
-                int(entry["first"]), int(entry["last"]), tuple(map(str, entry["modules"]))
+                int(entry["first"]),
+                int(entry["last"]),
+                tuple(map(str, entry["modules"])),
             )
             for entry in document.get("loops", ())
         ),
