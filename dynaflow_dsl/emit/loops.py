@@ -14,8 +14,9 @@ from dynaflow_dsl.plan.model import Layer
 from dynaflow_dsl.plan.names import identifier, role_name
 from dynaflow_dsl.plan.variables import CARRIED_NAME
 
-# More values than these to choose from stand in a line of their own before the loop.
+# More values than these to choose from, or longer ones, stand before the loop.
 MOST_CHOICES = 2
+LONGEST_CHOICE = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +77,7 @@ def loop_lines(
     are added. `local` gives out names.
     """
     part = loop.run.part
-    results = {
-        k: local(wanted) for k, wanted in enumerate(_wanted(part.bodies[0], part.roles))
-    }
+    results = [local(wanted) for wanted in _wanted(part.bodies[0], part.roles)]
     lines: list[str] = []
     arguments: list[Expression] = [f"w.{loop.field}[i]" if loop.field else "w"]
     for role in part.roles:
@@ -127,8 +126,9 @@ def _chosen(
         return distinct[0]
     which = [distinct.index(one) for one in options]
     index = which_option(which, Layer(0, in_loop=True))
-    if len(distinct) <= MOST_CHOICES:
-        return f"({', '.join(distinct)})[{index}]"
+    inline = f"({', '.join(distinct)})[{index}]"
+    if len(distinct) <= MOST_CHOICES and len(inline) <= LONGEST_CHOICE:
+        return inline
     name = local(f"{identifier(distinct[0].removeprefix('w.'))}_by_module")
-    lines += lay_out(f"{name} = ", Bracket("", "(", tuple(distinct)), "", 4)
-    return f"{name}[{'i' if len(distinct) == len(options) else index}]"
+    lines += lay_out(f"{name} = ", Bracket("", "(", tuple(options)), "", 4)
+    return f"{name}[i]"

@@ -15,10 +15,9 @@ from torch.fx.proxy import GraphAppendingTracer, Proxy
 
 from dynaflow_dsl.emit import inside
 from dynaflow_dsl.models import clip, deepseek_v3, dit, gemma3, gpt2, llama, mamba, t5
-from dynaflow_dsl.runtime import Executor
+from dynaflow_dsl.runtime import Executor, inductor
 from dynaflow_dsl.runtime import compile as compiling
-from dynaflow_dsl.runtime.load import part_weights
-from dynaflow_dsl.runtime.weights import model_tensors, record
+from dynaflow_dsl.runtime.weights import model_tensors, part_weights, record
 from dynaflow_dsl.trace import Entry, TraceSpec
 from tests.emit.formatting import formatted
 from tests.end_to_end.building import Built, build, run_verify
@@ -183,7 +182,7 @@ def test_a_part_with_loops_is_compiled_once_and_to_the_same(
     text = BRANCHES.read_text(encoding="utf-8")
     looped, flat = two(clip.both(layers=3), text, tmp_path, monkeypatch)
     count = 0
-    real = compiling.compile_graph
+    real = inductor.compile_graph
 
     def counted(*arguments: Any) -> bytes:
         nonlocal count
@@ -208,10 +207,11 @@ class Block(nn.Module):
         self.wide = wide
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        hidden = self.up(self.norm(x))
+        hidden: torch.Tensor = self.up(self.norm(x))
         if self.wide:
             hidden = torch.sigmoid(hidden) + torch.tanh(hidden)
-        return x + self.down(torch.relu(hidden))
+        down: torch.Tensor = self.down(torch.relu(hidden))
+        return x + down
 
 
 class Tower(nn.Module):
@@ -285,6 +285,7 @@ class Tied(nn.Module):
         self.scale = nn.Parameter(torch.rand(8))
         self.blocks = nn.ModuleList(kinds("nnnn"))
         for block in self.blocks:
+            assert isinstance(block, Block)
             block.norm.weight = self.scale
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -293,6 +294,8 @@ class Tied(nn.Module):
         return x * self.scale
 
 
+LONG = "".join(map(str, range(27)))
+
 TOWERS: dict[str, tuple[Callable[[], nn.Module], list[str]]] = {
     "equal": (lambda: Tower(kinds("nnnn")), ["0123"]),
     "two kinds in turn": (lambda: Tower(kinds("nwnwnw")), ["012345"]),
@@ -300,6 +303,7 @@ TOWERS: dict[str, tuple[Callable[[], nn.Module], list[str]]] = {
     "others at the ends": (lambda: Tower(kinds("wnnnnw")), ["012345"]),
     "another first": (lambda: Tower(kinds("wnnnn")), ["1234"]),
     "another last": (lambda: Tower(kinds("nnnw")), ["012"]),
+    "no period": (lambda: Tower(kinds("nnwnwwnnnwnwwwnwnnwnwnnwnnn")), [LONG]),
     "no two alike": (lambda: Tower(kinds("nw")), []),
     "a single one": (lambda: Tower(kinds("n")), []),
     "an early result is kept": (lambda: Tower(kinds("nnnnnn"), [2]), ["012", "345"]),
