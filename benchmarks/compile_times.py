@@ -5,8 +5,8 @@
 Four parts and four pieces of a Llama with small tensors, whose graph has as many
 operations as that of a large one; in `gaps`, something runs between any two layers.
 Capturing the model (`export`) is PyTorch's work; all other stages are ours. Seconds are
-those of the processor, so that other work on the machine does not count. Prints a table,
-and writes one JSON document where `--output` says.
+those of the processor, so that other work on the machine does not count. Prints a
+table, and writes one JSON document where `--output` says.
 """
 
 from __future__ import annotations
