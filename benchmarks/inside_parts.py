@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """One JSON document to stdout, or where `--output` says."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--layers", type=int, nargs="+", default=[4, 12])
-    parser.add_argument("--size", default="base")
+    parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--device", default="cpu")
@@ -69,7 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         rows = [_measure(Path(folder), layers, options) for layers in options.layers]
     document = {
         "machine": machine.describe(),
-        "size": options.size,
+        "threads": torch.get_num_threads(),
+        "hidden": options.hidden,
         "batch": options.batch,
         "rows": rows,
     }
@@ -88,8 +89,19 @@ def _warm_up(folder: Path, device: str) -> None:
     step(*spec.entries["vision"].arguments({"batch": 1}))
 
 
+def _sizes(options: argparse.Namespace) -> dict[str, Any]:
+    wide = 4 * options.hidden
+    return {
+        "hidden": options.hidden,
+        "intermediate": wide,
+        "image": 224,
+        "patch": 32,
+        "device": options.device,
+    }
+
+
 def _measure(folder: Path, layers: int, options: argparse.Namespace) -> dict[str, Any]:
-    spec = clip.vision(layers=layers, size=options.size, device=options.device)
+    spec = clip.vision(layers=layers, **_sizes(options))
     inputs = spec.entries["vision"].arguments({"batch": options.batch})
     steps: dict[str, Any] = {}
     seconds: dict[str, float] = {}

@@ -126,25 +126,49 @@ def _families(
 ) -> list[tuple[str, list[_Block]]]:
     """Modules with a number at some depth of numbers that follow each other, by parent.
 
-    What runs between two of them counts to the first.
+    What runs between two of them counts to the first, modules of other parents too.
     """
+    numbered = [_numbered(o.module, depth) for o in body.operations[start:stop]]
+    again = _next_of_parent(numbered)
     found: list[tuple[str, list[_Block]]] = []
-    for n in range(start, stop):
-        numbered = _numbered(body.operations[n].module, depth)
-        if numbered is None:
+    latest: dict[str, int] = {}
+    for n, place in enumerate(numbered):
+        if place is None:
             continue
-        parent, number = numbered
+        parent, number = place
+        latest[parent] = n
+        if found and found[-1][0] != parent:
+            # A family goes on behind modules of another one while its numbers rise.
+            base, members = found[-1]
+            following = again[latest[base]]
+            if following is not None and int(following) >= int(members[-1].number):
+                continue
         if not found or found[-1][0] != parent:
-            found.append((parent, [_Block(number, n, n + 1)]))
+            found.append((parent, [_Block(number, start + n, start + n + 1)]))
             continue
         blocks = found[-1][1]
         last = blocks[-1]
         if last.number == number:
-            blocks[-1] = _Block(number, last.start, n + 1)
+            blocks[-1] = _Block(number, last.start, start + n + 1)
         else:
-            blocks[-1] = _Block(last.number, last.start, n)
-            blocks.append(_Block(number, n, n + 1))
-    return [(parent, blocks) for parent, blocks in found if blocks]
+            blocks[-1] = _Block(last.number, last.start, start + n)
+            blocks.append(_Block(number, start + n, start + n + 1))
+    return found
+
+
+def _next_of_parent(
+    numbered: Sequence[tuple[str, str] | None],
+) -> list[str | None]:
+    """For each place, the number of the next one below the same parent."""
+    found: list[str | None] = [None] * len(numbered)
+    behind: dict[str, str] = {}
+    for n in range(len(numbered) - 1, -1, -1):
+        place = numbered[n]
+        if place is not None:
+            parent, number = place
+            found[n] = behind.get(parent)
+            behind[parent] = number
+    return found
 
 
 def _numbered(path: str, depth: int) -> tuple[str, str] | None:
