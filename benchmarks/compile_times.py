@@ -17,6 +17,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
@@ -33,7 +34,8 @@ from dynaflow_dsl.pipeline import understand
 from dynaflow_dsl.plan import plan
 from dynaflow_dsl.prove import prove
 from dynaflow_dsl.source import Source
-from dynaflow_dsl.trace import Entry, TraceSpec, trace, tracing
+from dynaflow_dsl.trace import Entry, TraceSpec, trace
+from dynaflow_dsl.trace.export import export_module
 
 LAYERS = (8, 24, 48, 96)
 ROUNDS = 5
@@ -172,17 +174,16 @@ TARGETS = {"parts": _llama, "gaps": _bridged}
 def _traced(spec: TraceSpec) -> tuple[TracedModel, dict[str, float]]:
     """A model's graph, and seconds of capturing and of making plain data of it."""
     captured = 0.0
-    real = tracing.export_module
 
     def timed(*arguments: Any) -> Any:
         nonlocal captured
-        exported, seconds = _timed(lambda: real(*arguments))
+        exported, seconds = _timed(partial(export_module, *arguments))
         captured += seconds
         return exported
 
-    with patch.object(tracing, "export_module", timed):
-        model, seconds = _timed(lambda: trace(spec, "benchmark", {}).unwrap())
-    return model, {"export": captured, "graph": seconds - captured}
+    with patch("dynaflow_dsl.trace.tracing.export_module", timed):
+        model, seconds = _timed(partial(trace, spec, "benchmark", {}))
+    return model.unwrap(), {"export": captured, "graph": seconds - captured}
 
 
 def _compiled(model: TracedModel, name: str, rounds: int) -> dict[str, float]:
@@ -193,14 +194,14 @@ def _compiled(model: TracedModel, name: str, rounds: int) -> dict[str, float]:
         samples.setdefault(label, []).append(seconds)
         return result
 
+    graph = model.graphs[0]
     for _ in range(rounds):
         source = Source(f"{name}.dfs", SCHEDULES[name])
-        file = stage("read", lambda s=source: understand(s).unwrap())
-        schedule, graph = file.schedules[0], model.graphs[0]
-        bound = stage("bind", lambda s=schedule, g=graph: bind(s, g).unwrap())
-        planned = stage("plan", lambda b=bound: plan(b).unwrap())
-        proved = stage("prove", lambda p=planned: prove(p).unwrap())
-        stage("emit", lambda p=proved, f=file: emit([p], f, name, f"{name}.dfs", model))
+        file = stage("read", partial(understand, source)).unwrap()
+        bound = stage("bind", partial(bind, file.schedules[0], graph)).unwrap()
+        planned = stage("plan", partial(plan, bound)).unwrap()
+        proved = stage("prove", partial(prove, planned)).unwrap()
+        stage("emit", partial(emit, [proved], file, name, f"{name}.dfs", model))
     return {label: median(times) for label, times in samples.items()}
 
 
