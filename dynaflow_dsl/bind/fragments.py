@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -65,8 +65,9 @@ def cut(graph: Graph, dependence: Dependence, ownership: Ownership) -> Fragments
     for owner, mine in numbers.items():
         if not mine:
             continue
-        fragment = _border(sorted(mine), dependence, model_tensors, constants)
-        _add_sizes(fragment, graph, dependence)
+        fragment = fragment_of(
+            sorted(mine), graph, dependence, model_tensors, constants
+        )
         by_owner[owner] = fragment
         read_outside.update(fragment.inputs)
         for number in mine:
@@ -91,12 +92,17 @@ def _copy_views(mine: set[int], names: Iterable[str], dependence: Dependence) ->
         stack.extend(dependence.operand_names[number])
 
 
-def _border(
+def fragment_of(
     numbers: list[int],
+    graph: Graph,
     dependence: Dependence,
-    model_tensors: set[str],
+    model_tensors: Collection[str],
     constants: Mapping[str, Input],
 ) -> Fragment:
+    """Operations with what crosses their border; their program has no key yet.
+
+    `model_tensors` and `constants` are the names that count as such.
+    """
     made: set[str] = set()
     inputs: dict[str, None] = {}
     parameters: dict[str, None] = {}
@@ -109,7 +115,9 @@ def _border(
                 (parameters if name in model_tensors else inputs)[name] = None
         results = dependence.operations[number].results
         made.update(value.name for value in results if value is not None)
-    return Fragment(numbers, list(inputs), list(parameters), list(literal.values()))
+    fragment = Fragment(numbers, list(inputs), list(parameters), [*literal.values()])
+    _add_sizes(fragment, graph, dependence)
+    return fragment
 
 
 def _add_sizes(fragment: Fragment, graph: Graph, dependence: Dependence) -> None:

@@ -70,13 +70,13 @@ def bind_parts(
         for name in sorted(grouped, key=lambda n: carried(n, grouped[n], origins))
     }
     parts = {
-        name: _bound(name, instances, *found[name], dependence, attached)
+        name: bound_part(name, instances, *found[name], dependence, attached)
         for name, instances in grouped.items()
     }
     bound_gaps = None
     if gaps:
         inputs = [tuple(fragment.inputs) for fragment in gaps]
-        part = _bound(GAP, between, [], inputs, dependence, frozenset())
+        part = bound_part(GAP, between, [], inputs, dependence, frozenset())
         bound_gaps = Gaps(part, tuple(places))
     return [[parts[name] for name in order] for order in orders], bound_gaps, origins
 
@@ -141,7 +141,7 @@ def check_results(
                 raise Mismatch(made.part, (made.iteration, last), READ_AFTER)
 
 
-def _bound(
+def bound_part(
     name: str,
     grouped: Grouped,
     roles: list[Role],
@@ -149,6 +149,7 @@ def _bound(
     dependence: Dependence,
     attached: frozenset[str],
 ) -> BoundPart:
+    """Programs and instances of one part; `inputs` are what each instance reads."""
     instances = []
     for i, fragment in enumerate(grouped.fragments):
         instances.append(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import permutations
 
+from dynaflow_dsl.bind.colours import COMMUTATIVE, Program, colours
 from dynaflow_dsl.bind.model import Body, KernelCall
 from dynaflow_dsl.graph.model import (
     Argument,
@@ -14,11 +14,13 @@ from dynaflow_dsl.graph.model import (
     Reference,
     TensorType,
     TracedKernel,
+    Value,
 )
 from dynaflow_dsl.resolve.model import Scalar
 
-# Operators whose two tensors may be exchanged without any other rounding.
-COMMUTATIVE = frozenset({"aten.add.Tensor", "aten.mul.Tensor"})
+# Sums and products of which colours do not say which tensor is which: so many are tried
+# both ways round.
+MOST_CHOICES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +32,29 @@ class Difference:
     reference: str
 
 
-def types_of(graph: Graph) -> Mapping[str, TensorType]:
-    """The types of all values of a graph."""
-    types = {item.name: item.value.type for item in graph.inputs}
+def values_of(graph: Graph) -> Mapping[str, Value]:
+    """All values of a graph by name."""
+    values = {item.name: item.value for item in graph.inputs}
     for operation in graph.operations:
         for value in operation.results:
             if value is not None:
-                types[value.name] = value.type
-    return types
+                values[value.name] = value
+    return values
+
+
+def types_of(graph: Graph) -> Mapping[str, TensorType]:
+    """The types of all values of a graph."""
+    return {name: value.type for name, value in values_of(graph).items()}
 
 
 def match(body: Body, traced: TracedKernel) -> KernelCall | Difference:
     """Find the program of a part in a reference, from the outputs backwards.
 
     Both outputs and operations that write in place have to agree, and nothing of the
-    part may be left over. Of two ways to pair what may be exchanged, both are tried.
+    part may be left over. What may be paired in several ways, outputs and the tensors
+    of a sum, is told apart by all that is computed of it and from it (`colours`). Where
+    that leaves a choice, the first way is taken that goes on, and what it paired tells
+    the rest apart: so the work is polynomial.
     """
     graph = traced.graph
     if len(body.outputs) != len(graph.outputs):
@@ -60,26 +70,23 @@ def match(body: Body, traced: TracedKernel) -> KernelCall | Difference:
             0, f"writes in place {len(writes)} times", f"does so {len(expected)} times"
         )
     matcher = _Matcher(body, traced)
-    deepest = Difference(-1, "", "")
-    for order in permutations(range(len(body.outputs))):
-        found: _State | None = _State()
-        for one, other in zip(writes, expected, strict=True):
-            found = found and matcher.operations(one, other, found)
-        for value, k in zip(body.outputs, order, strict=True):
-            found = found and matcher.values(value, graph.outputs[k], found)
-        if found is None:
-            deepest = max(deepest, matcher.deepest, key=lambda each: each.depth)
-            continue
-        left = _left_over(body, found)
-        if left is not None:
-            return Difference(len(found.paired), f"also runs {_said(left)}", "does not")
-        return KernelCall(
-            tuple(found.tensors.items()),
-            tuple(found.scalars.items()),
-            order,
-            len(graph.outputs),
-        )
-    return deepest
+    found: _State | None = _State()
+    for one, other in zip(writes, expected, strict=True):
+        found = found and matcher.operations(one, other, found)
+    order: list[int] = []
+    for k, value in enumerate(body.outputs):
+        found = found and matcher.output(value, k, order, found)
+    if found is None:
+        return matcher.deepest
+    left = _left_over(body, found)
+    if left is not None:
+        return Difference(len(found.paired), f"also runs {_said(left)}", "does not")
+    return KernelCall(
+        tuple(found.tensors.items()),
+        tuple(found.scalars.items()),
+        tuple(order),
+        len(graph.outputs),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +102,42 @@ class _Matcher:
     """Pairs values and operations of a part with those of a reference."""
 
     def __init__(self, body: Body, traced: TracedKernel) -> None:
+        self.graph = traced.graph
         self.given = {*body.inputs, *body.parameters}
         self.made = _makers(body.operations)
         self.expected = _makers(traced.graph.operations)
         self.open = {number: name for name, number in traced.open_scalars}
         self.deepest = Difference(-1, "", "")
+        self.choices = 0
+        scalars = not traced.open_scalars
+        self.mine = Program(body.operations, tuple(body.outputs), scalars)
+        self.other = Program(traced.graph.operations, traced.graph.outputs, scalars)
+        self.colour = colours(self.mine, self.other, {}, {})
+
+    def output(
+        self, value: str, number: int, order: list[int], state: _State
+    ) -> _State | None:
+        """Pair an output with one of the reference that has no partner yet."""
+        free = [k for k in range(len(self.graph.outputs)) if k not in order]
+        if number:
+            self._refine(state)
+        # One of another colour cannot do, but says best where the two part ways.
+        free.sort(key=lambda k: not self._alike(value, self.graph.outputs[k]))
+        for k in free:
+            found = self.values(value, self.graph.outputs[k], state)
+            if found is not None:
+                order.append(k)
+                return found
+        return None
+
+    def _refine(self, state: _State) -> None:
+        self.colour = colours(self.mine, self.other, state.paired, state.tensors)
+
+    def _alike(self, mine: Argument | str, other: Argument | str) -> bool:
+        """Whether two tensors have one colour."""
+        one = mine.name if isinstance(mine, Reference) else mine
+        two = other.name if isinstance(other, Reference) else other
+        return self.colour[0].get(str(one)) == self.colour[1].get(str(two))
 
     def values(self, mine: str, other: str, state: _State) -> _State | None:
         """Pair two tensors."""
@@ -145,11 +183,7 @@ class _Matcher:
         paired = _State(
             {**state.paired, mine.name: other.name}, state.tensors, state.scalars
         )
-        orders = [other.arguments]
-        tensors = all(isinstance(each, Reference) for each in other.arguments)
-        if mine.operator in COMMUTATIVE and tensors and not other.keywords:
-            orders.append(other.arguments[::-1])
-        for arguments in orders:
+        for arguments in self._orders(mine, other, paired):
             pairs = [*zip(mine.arguments, arguments, strict=True)]
             keywords = zip(mine.keywords, other.keywords, strict=True)
             pairs += [(one[1], two[1]) for one, two in keywords]
@@ -159,6 +193,25 @@ class _Matcher:
             if found is not None:
                 return found
         return None
+
+    def _orders(
+        self, mine: Operation, other: Operation, state: _State
+    ) -> list[tuple[Argument, ...]]:
+        """The reference's arguments, in each order that may be that of the part."""
+        given = other.arguments
+        tensors = all(isinstance(each, Reference) for each in given)
+        if mine.operator not in COMMUTATIVE or not tensors or other.keywords:
+            return [given]
+        orders = [given, given[::-1]]
+        alike = [all(map(self._alike, mine.arguments, order)) for order in orders]
+        if all(alike):
+            # What was paired on the way here may tell them apart by now.
+            self._refine(state)
+            alike = [all(map(self._alike, mine.arguments, order)) for order in orders]
+        if alike[0] != alike[1]:
+            return [orders[alike.index(True)]]
+        self.choices += 1
+        return orders if self.choices <= MOST_CHOICES else orders[:1]
 
     def _arguments(
         self, operation: Operation, mine: Argument, other: Argument, state: _State
@@ -228,11 +281,27 @@ def assignments(
 ) -> Iterator[tuple[TensorType, ...]]:
     """Types that `count` tensor arguments may have: those of the part, in any order.
 
-    The order in which the part reads them comes first. Each list of types comes once.
+    The order in which the part reads them comes first. Each list of types comes once,
+    and is found without those that equal it: a part may read many tensors of one type.
     """
     given = [types[name] for name in (*body.inputs, *body.parameters)]
-    seen: set[tuple[TensorType, ...]] = set()
-    for order in permutations(given, count):
-        if order not in seen:
-            seen.add(order)
-            yield order
+    places: dict[TensorType, list[int]] = {}
+    for place, type_ in enumerate(given):
+        places.setdefault(type_, []).append(place)
+
+    def orders(
+        chosen: tuple[TensorType, ...], used: Mapping[TensorType, int]
+    ) -> Iterator[tuple[TensorType, ...]]:
+        if len(chosen) == count:
+            yield chosen
+            return
+        left = [
+            (mine[used.get(type_, 0)], type_)
+            for type_, mine in places.items()
+            if used.get(type_, 0) < len(mine)
+        ]
+        for _, type_ in sorted(left, key=lambda pair: pair[0]):
+            number = used.get(type_, 0) + 1
+            yield from orders((*chosen, type_), {**used, type_: number})
+
+    return orders((), {})

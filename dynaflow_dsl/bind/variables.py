@@ -7,8 +7,10 @@ replaces it. So the text of every iteration is the same.
 
 from __future__ import annotations
 
+from bisect import bisect, insort
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from dynaflow_dsl.bind.model import (
     GAP,
@@ -24,22 +26,63 @@ from dynaflow_dsl.bind.programs import Mismatch
 from dynaflow_dsl.bind.roles import Origins
 
 
+class _Span(NamedTuple):
+    """When a value is made, and when it is read for the last time: counts of what was
+    made before."""
+
+    made: int
+    read: int
+
+
 @dataclass(slots=True)
 class _Classes:
-    """Sets of results, by one of each."""
+    """Sets of results that share a variable, by one of each.
 
+    `spans` are those of the values that a set's variable holds, in the order in which
+    they are made.
+    """
+
+    spans: dict[Output, list[_Span]]
     leader: dict[Output, Output] = field(default_factory=dict)
 
     def find(self, key: Output) -> Output:
-        while self.leader.setdefault(key, key) != key:
-            key = self.leader[key]
+        """The result that stands for a set."""
+        leader = self.leader
+        while (parent := leader.setdefault(key, key)) != key:
+            # The path is halved on the way, so that paths stay short.
+            leader[key] = key = leader.setdefault(parent, parent)
         return key
 
-    def joined(self, left: Output, right: Output) -> _Classes:
-        """The same sets with two of them made one."""
-        classes = _Classes(dict(self.leader))
-        classes.leader[classes.find(right)] = classes.find(left)
-        return classes
+    def join(self, left: Output, right: Output) -> None:
+        """Make one set of two; the smaller one goes into the larger."""
+        large, small = self._by_size(left, right)
+        if large != small:
+            self.leader[small] = large
+            spans = self.spans.setdefault(large, [])
+            for span in self.spans.pop(small, ()):
+                insort(spans, span)
+
+    def fit(self, left: Output, right: Output) -> bool:
+        """Whether every value of two sets would be read before the next one is made.
+
+        In each of them that holds, so only neighbours of different sets can clash.
+        """
+        large, small = self._by_size(left, right)
+        if large == small:
+            return True
+        spans = self.spans.get(large, [])
+        for span in self.spans.get(small, ()):
+            place = bisect(spans, span)
+            if place and spans[place - 1].read >= span.made:
+                return False
+            if place < len(spans) and span.read >= spans[place].made:
+                return False
+        return True
+
+    def _by_size(self, left: Output, right: Output) -> tuple[Output, Output]:
+        one, other = self.find(left), self.find(right)
+        sizes = [len(self.spans.get(key, ())) for key in (one, other)]
+        return (one, other) if sizes[0] >= sizes[1] else (other, one)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +122,15 @@ def number_variables(
     Raises Mismatch where a result would be replaced before it is read.
     """
     program = _Program(sections, gaps, after, results, origins, joined)
-    classes = _Classes()
+    classes = _Classes(_spans(program))
     for left, right in _same_input(program):
-        classes = classes.joined(left, right)
+        classes.join(left, right)
     stuck = next(_replaced(program, classes), None)
     if stuck is not None:
         raise stuck
     for left, right in (*_same_gap(program), *_handed_over(program)):
-        tried = classes.joined(left, right)
-        if next(_replaced(program, tried), None) is None:
-            classes = tried
+        if classes.fit(left, right):
+            classes.join(left, right)
     numbers: dict[Output, int] = {}
     return {
         key: numbers.setdefault(classes.find(key), len(numbers))
@@ -150,13 +192,76 @@ def _handed_over(program: _Program) -> Iterator[tuple[Output, Output]]:
                     yield first, keys[0]
 
 
-def _replaced(program: _Program, classes: _Classes) -> Iterator[Mismatch]:
-    """Reads of a result whose variable holds another one by then."""
-    held: dict[Output, str] = {}
+class _Read(NamedTuple):
+    """Values that a part (or what runs before its section's first one) reads."""
+
+    values: Sequence[str]
+    part: str
+    iteration: int
+
+
+class _Make(NamedTuple):
+    """Values that are made after each other."""
+
+    values: Sequence[str]
+
+
+def _events(program: _Program) -> Iterator[_Read | _Make]:
+    """What reads a variable that an earlier iteration wrote, and what writes one.
+
+    What parts of one iteration hand to each other is left out.
+    """
     gap_at = {}
     if program.gaps is not None:
         for n, place in enumerate(program.gaps.places):
             gap_at[place] = program.gaps.part.instances[n]
+    for s, section in enumerate(program.sections):
+        for i in range(len(section.iterations)):
+            gap = gap_at.get(Place(s, i))
+            if gap is not None:
+                yield _Read(gap.inputs, section.parts[0].name, i)
+                yield _Make(gap.outputs)
+            for part in section.parts:
+                instance = part.instances[i]
+                pairs = zip(instance.inputs, part.roles, strict=True)
+                before = [v for v, role in pairs if not isinstance(role, Produced)]
+                yield _Read(before, part.name, i)
+            for part in section.parts:
+                yield _Make(part.instances[i].outputs)
+
+
+def _read_last(program: _Program) -> Sequence[str]:
+    """What is read when all sections have run."""
+    last = program.after.instances[0].inputs if program.after is not None else ()
+    return (*last, *program.results)
+
+
+def _spans(program: _Program) -> dict[Output, list[_Span]]:
+    """The spans of the values of each result."""
+    made: dict[str, int] = {}
+    read: dict[str, int] = {}
+    clock = 0
+    for event in _events(program):
+        match event:
+            case _Read(values):
+                read.update((value, clock) for value in values)
+            case _Make(values):
+                for value in values:
+                    if value:
+                        clock += 1
+                        made[value] = clock
+    read.update((value, clock) for value in _read_last(program))
+    found: dict[Output, list[_Span]] = {}
+    for value, number in made.items():
+        if (key := program.key(value)) is not None:
+            span = _Span(number, max(number, read.get(value, 0)))
+            found.setdefault(key, []).append(span)
+    return found
+
+
+def _replaced(program: _Program, classes: _Classes) -> Iterator[Mismatch]:
+    """Reads of a result whose variable holds another one by then."""
+    held: dict[Output, str] = {}
 
     def lost(values: Sequence[str]) -> Iterator[str]:
         for value in values:
@@ -164,32 +269,16 @@ def _replaced(program: _Program, classes: _Classes) -> Iterator[Mismatch]:
             if key is not None and held.get(classes.find(key)) != value:
                 yield value
 
-    def make(values: Sequence[str]) -> None:
-        for value in values:
-            if (key := program.key(value)) is not None:
-                held[classes.find(key)] = value
-
-    for s, section in enumerate(program.sections):
-        for i in range(len(section.iterations)):
-            first = section.parts[0].name
-            gap = gap_at.get(Place(s, i))
-            if gap is not None:
-                for value in lost(gap.inputs):
-                    yield _mismatch(program, value, first, i)
-                make(gap.outputs)
-            for part in section.parts:
-                instance = part.instances[i]
-                before = [
-                    value
-                    for value, role in zip(instance.inputs, part.roles, strict=True)
-                    if not isinstance(role, Produced)
-                ]
-                for value in lost(before):
-                    yield _mismatch(program, value, part.name, i)
-            for part in section.parts:
-                make(part.instances[i].outputs)
-    last = program.after.instances[0].inputs if program.after is not None else ()
-    for value in lost((*last, *program.results)):
+    for event in _events(program):
+        match event:
+            case _Read(values, part, i):
+                for value in lost(values):
+                    yield _mismatch(program, value, part, i)
+            case _Make(values):
+                for value in values:
+                    if (key := program.key(value)) is not None:
+                        held[classes.find(key)] = value
+    for value in lost(_read_last(program)):
         made = program.origins.made[value]
         yield _mismatch(program, value, made.part, made.iteration)
 

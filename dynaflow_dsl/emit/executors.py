@@ -3,36 +3,34 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
-from dynaflow_dsl.bind.kernels import types_of
-from dynaflow_dsl.bind.model import AFTER, BEFORE, Binding, BoundKernel, BoundPart
-from dynaflow_dsl.emit.functions import FunctionText, write_function
+from dynaflow_dsl.bind.kernels import values_of
+from dynaflow_dsl.bind.model import (
+    Binding,
+    BoundPart,
+)
+from dynaflow_dsl.emit.inside import (
+    module_rows,
+    plain_table,
+    table_with_loops,
+)
 from dynaflow_dsl.emit.interface import (
     class_attributes,
     class_doc,
     method,
     step_doc,
 )
-from dynaflow_dsl.emit.kernels import KernelNames, write_kernel_call
 from dynaflow_dsl.emit.layout import docstring, lay_out, string
 from dynaflow_dsl.emit.line_map import MARK
+from dynaflow_dsl.emit.part_functions import FunctionWriter
 from dynaflow_dsl.emit.steps import Line, StepWriter
-from dynaflow_dsl.emit.weights import (
-    StandIn,
-    fetch_entry,
-    layer_numbers,
-    part_entry,
-)
+from dynaflow_dsl.emit.weights import StandIn, fetch_entry, part_entry
 from dynaflow_dsl.plan.model import Plan, Program
-from dynaflow_dsl.plan.names import BUILTINS, PHASES, identifier, spell
+from dynaflow_dsl.plan.names import PHASES, spell
 from dynaflow_dsl.plan.tensor_names import (
-    WeightTable,
-    input_names,
     iterations_of,
-    tabulate,
 )
 from dynaflow_dsl.resolve.model import MAIN
 
@@ -69,23 +67,6 @@ EXECUTOR_NAMES = frozenset(
     }
 )
 
-MODULE_NAMES = frozenset(
-    {
-        "Capture",
-        "Executor",
-        "Fetch",
-        "Part",
-        "PhaseSplit",
-        "Split",
-        "StreamOptions",
-        "TensorSpec",
-        "aten",
-        "load",
-        "loader",
-        "torch",
-    }
-)
-
 
 @dataclass(frozen=True, slots=True)
 class ExecutorText:
@@ -108,50 +89,55 @@ class ModuleWriter:
     """Collects functions and lines with origins while classes are written."""
 
     def __init__(self, *, several: bool) -> None:
-        self.functions: list[FunctionText] = []
+        self.functions = FunctionWriter()
         self.lines: list[Line] = []
-        # A function of a builtin's name would hide it in the whole module.
-        self._taken = set(MODULE_NAMES | BUILTINS)
         self._several = several
-        self.kernels = KernelNames(self.new_name)
-        # Names of functions by their text without a name.
-        self._known: dict[tuple[str, ...], str] = {}
 
     def executor(self, plan: Plan) -> ExecutorText:
         """One class, with its functions appended to the module's."""
         binding = plan.binding
         schedule, graph = binding.schedule, binding.graph
-        name = self.new_name(_camel(schedule.name) + _camel(graph.entry))
+        name = self.functions.new_name(_camel(schedule.name) + _camel(graph.entry))
         attributes = attribute_names([part.name for part in binding.everything])
         # The step goes through kernels, `sequential` through the text.
         stepped = dict(attributes)
         words = spell(binding, plan.streams)
         split = schedule.split is not None
         prefix = f"{schedule.name}_{graph.entry}_" if self._several else ""
+        values = values_of(graph)
         rows: list[str] = []
         fetches: list[str] = []
         for part in _in_order(binding):
             iterations = iterations_of(part, binding)
-            table = tabulate(part, iterations)
             if part.fetches:
                 key = f"{string(attributes[part.name])}: "
+                weights = plain_table(part, iterations).weights
                 count = plan.buffers[part.name]
-                entry = fetch_entry(part, table, iterations, count)
+                entry = fetch_entry(part, weights, iterations, count)
                 fetches += lay_out(key, entry, ",", 12)
                 continue
-            functions = self._functions(part, table, plan, prefix)
-            entry = part_entry(part, functions, table, iterations)
+            bound = next((k for k in binding.kernels if k.part == part.name), None)
+            table = (
+                table_with_loops(part, iterations, values)
+                if bound is None
+                else plain_table(part, iterations)
+            )
+            functions = self.functions.of_part(part, table, plan, prefix)
+            rows_inside = module_rows(part, table, iterations)
+            entry = part_entry(part, functions, table.weights, iterations, rows_inside)
             key = f"{string(attributes[part.name])}: "
             rows += lay_out(key, entry, ",", 12)
-            bound = next((k for k in binding.kernels if k.part == part.name), None)
             if bound is not None:
                 instead = StandIn(
-                    self.kernels.name(bound),
+                    self.functions.kernels.name(bound),
                     attributes[part.name],
                     bound.via.kernel.trusted,
                 )
-                through = self._calls(part, table, plan, prefix, bound, functions)
-                entry = part_entry(part, through, table, iterations, instead)
+                weights = table.weights
+                through = self.functions.of_kernel(
+                    part, weights, plan, prefix, bound, functions
+                )
+                entry = part_entry(part, through, weights, iterations, (), instead)
                 stepped[part.name] = _beside(attributes, part.name)
                 key = f"{string(stepped[part.name])}: "
                 rows += lay_out(key, entry, ",", 12)
@@ -173,15 +159,6 @@ class ModuleWriter:
             tuple(fetches),
         )
 
-    def new_name(self, wanted: str) -> str:
-        """A name that nothing at the top of the module has."""
-        wanted = identifier(wanted)
-        name, number = wanted, 2
-        while name in self._taken:
-            name, number = f"{wanted}_{number}", number + 1
-        self._taken.add(name)
-        return name
-
     def _body(self, writer: StepWriter, program: Program) -> tuple[str, ...]:
         texts = []
         for line in writer.program(program):
@@ -191,60 +168,6 @@ class ModuleWriter:
                 self.lines.append(line)
             texts.append(line.text + mark)
         return tuple(texts)
-
-    def _functions(
-        self, part: BoundPart, table: WeightTable, plan: Plan, prefix: str
-    ) -> list[str]:
-        binding = plan.binding
-        types = types_of(binding.graph)
-        names = []
-        for number, body in enumerate(part.bodies):
-            users = [i for i, inst in enumerate(part.instances) if inst.body == number]
-            iterations = iterations_of(part, binding)
-            written = partial(
-                write_function,
-                body=body,
-                inputs=input_names(part, number, binding, plan.sequential),
-                weights=table.fields[number],
-                types=types,
-                about=_function_doc(part, users, binding),
-                scope=iterations[body.example].path if iterations else "",
-            )
-            names.append(self._function(written, f"{prefix}{part.name}"))
-        return names
-
-    def _calls(
-        self,
-        part: BoundPart,
-        table: WeightTable,
-        plan: Plan,
-        prefix: str,
-        bound: BoundKernel,
-        texts: Sequence[str],
-    ) -> list[str]:
-        """Functions that call the kernel of a part, one for each of its programs."""
-        names = []
-        for number, body in enumerate(part.bodies):
-            written = partial(
-                write_kernel_call,
-                kernel=self.kernels.name(bound),
-                bound=bound,
-                chosen=bound.calls[number] if bound.calls else None,
-                body=body,
-                inputs=input_names(part, number, plan.binding, plan.sequential),
-                weights=table.fields[number],
-                text=texts[number],
-            )
-            names.append(self._function(written, f"{prefix}{part.name}_kernel"))
-        return names
-
-    def _function(self, written: Callable[[str], FunctionText], wanted: str) -> str:
-        """The name of a function, which is written once however many classes run it."""
-        known = self._known.get(text := written("").lines)
-        if known is None:
-            known = self._known[text] = self.new_name(wanted)
-            self.functions.append(written(known))
-        return known
 
 
 def attribute_names(parts: Sequence[str]) -> dict[str, str]:
@@ -281,39 +204,6 @@ def _in_order(binding: Binding) -> list[BoundPart]:
     parts = [part for part in binding.everything if part is not binding.gaps.part]
     place = parts.index(binding.sections[first].parts[-1]) + 1
     return [*parts[:place], binding.gaps.part, *parts[place:]]
-
-
-def _function_doc(part: BoundPart, users: Sequence[int], binding: Binding) -> str:
-    if part.name in (BEFORE, AFTER):
-        return f"What runs {part.name} the parts, on the whole batch."
-    if binding.gaps is not None and part is binding.gaps.part:
-        places = [binding.gaps.places[n] for n in users]
-        (section, *others) = dict.fromkeys(place.section for place in places)
-        at = "" if others else _where([p.iteration for p in places], section, binding)
-        return f"gap: what lies {f'before {at}' if at else 'between the iterations'}"
-    section = next(
-        n for n, one in enumerate(binding.sections) if any(p is part for p in one.parts)
-    )
-    where = _where(users, section, binding)
-    selector = next(
-        p.selector.span for p in binding.schedule.parts if p.name == part.name
-    )
-    return f"{part.name}{where and f', {where}'}: {selector.phrase}"
-
-
-def _where(users: Sequence[int], section: int, binding: Binding) -> str:
-    """`layers 0 to 7`; nothing outside an `each`."""
-    bound = binding.sections[section]
-    if not bound.word:
-        return ""
-    numbers = layer_numbers([bound.iterations[i] for i in users])
-    if numbers is None:
-        return f"{len(users)} modules"
-    if len(numbers) == 1:
-        return f"{bound.word} {numbers[0]}"
-    if numbers == tuple(range(numbers[0], numbers[-1] + 1)):
-        return f"{bound.word}s {numbers[0]} to {numbers[-1]}"
-    return f"{bound.word}s {', '.join(map(str, numbers))}"
 
 
 def _camel(name: str) -> str:

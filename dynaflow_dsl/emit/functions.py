@@ -18,17 +18,29 @@ from dynaflow_dsl.emit.layout import (
     listed,
     string,
 )
+from dynaflow_dsl.emit.loops import InnerLoop, loop_lines, numbered
 from dynaflow_dsl.graph.model import (
     Argument,
     Constant,
+    Input,
     Operation,
     Reference,
     Size,
     TensorType,
 )
+from dynaflow_dsl.graph.operands import read_values
 from dynaflow_dsl.plan.names import RESERVED, free_name, identifier, role_name
 
 END_OF_SLICE = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LoopLines:
+    """Lines `first` to `last`, counted from zero, run one module after another."""
+
+    first: int
+    last: int
+    modules: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +53,7 @@ class FunctionText:
     name: str
     lines: tuple[str, ...]
     operations: tuple[tuple[int, Operation], ...]
+    loops: tuple[LoopLines, ...] = ()
 
 
 @dataclass(slots=True)
@@ -65,26 +78,46 @@ def write_function(
     types: Mapping[str, TensorType],
     about: str,
     scope: str,
+    inner: Sequence[InnerLoop] = (),
 ) -> FunctionText:
     """The text of one program.
 
     `inputs` are the function's parameters after `w`, in interface order, `weights` maps
     the program's model tensors to fields of `w`, `about` is the first line of the
-    docstring, `scope` the module path that comments are relative to.
+    docstring, `scope` the module path that comments are relative to. `inner` are the
+    loops that stand for some of the operations.
     """
+    looped = {n for loop in inner for n in range(loop.run.start, loop.run.stop)}
+    plain = [each for n, each in enumerate(body.operations) if n not in looped]
     writer = _Writer(body, types)
     writer.taken |= RESERVED | {d for t in types.values() for d in _dims(t)}
+    writer.taken |= {function for loop in inner for function in loop.functions}
     writer.taken.update(inputs)
     writer.expressions.update(zip(body.inputs, inputs, strict=True))
     for value, field_name in weights.items():
         writer.expressions[value] = f"w.{field_name}"
-    for item in body.constants:
+    constants = _constants(body, plain, inner)
+    for item in constants:
         writer.expressions[item.name] = writer.local("constant")
     lines = lay_out("def ", call(name, ["w", *inputs]), ":")
     statements: list[str] = []
     operations: list[tuple[int, Operation]] = []
+    loops: list[LoopLines] = []
+    starts = {loop.run.start: loop for loop in inner}
     group = ""
-    for operation, last_of_line in _with_line_ends(body.operations):
+    line_ends = _line_ends(plain)
+    for n, operation in enumerate(body.operations):
+        if (loop := starts.get(n)) is not None:
+            group = _below(numbered(loop.modules), scope)
+            statements.append(f"    # {group}")
+            loop_text, calling = loop_lines(loop, writer.expressions, writer.local)
+            begin = len(statements)
+            statements += loop_text
+            end = len(statements) - 1
+            loops.append(LoopLines(begin + calling, end, loop.modules))
+        if n in looped:
+            continue
+        last_of_line = operation.name in line_ends
         child = _child(operation.module, scope)
         if child != group:
             statements.append(f"    # {child}")
@@ -93,7 +126,7 @@ def write_function(
         statements += _statement(operation, writer, last_of_line=last_of_line)
     results = [writer.expressions[value] for value in body.outputs]
     lines += docstring(_about(about, body, inputs, types, results), 4)
-    lines += _preamble(body, writer)
+    lines += _preamble(body, plain, constants, writer)
     offset = len(lines)
     lines += statements
     lines += _returned(results)
@@ -101,7 +134,24 @@ def write_function(
         name,
         tuple(lines),
         tuple((offset + line, operation) for line, operation in operations),
+        tuple(
+            LoopLines(offset + each.first, offset + each.last, each.modules)
+            for each in loops
+        ),
     )
+
+
+def _constants(
+    body: Body, plain: Sequence[Operation], inner: Sequence[InnerLoop]
+) -> tuple[Input, ...]:
+    """The constants that are read outside of loops, or handed to them."""
+    if not inner:
+        return body.constants
+    read = {name for operation in plain for name in read_values(operation)}
+    for loop in inner:
+        for instance in loop.run.part.instances:
+            read.update(instance.inputs)
+    return tuple(item for item in body.constants if item.name in read)
 
 
 def _dims(type_: TensorType) -> Iterator[str]:
@@ -109,19 +159,10 @@ def _dims(type_: TensorType) -> Iterator[str]:
         yield from size.dimensions
 
 
-def _with_line_ends(
-    operations: Sequence[Operation],
-) -> Iterator[tuple[Operation, bool]]:
-    """Operations, and whether each is the last that its source line runs here."""
-    last: dict[object, str] = {}
-    for operation in operations:
-        if operation.source is not None:
-            last[(operation.source, operation.module.rpartition(".")[0])] = (
-                operation.name
-            )
-            last[operation.source] = operation.name
-    for operation in operations:
-        yield operation, last.get(operation.source) == operation.name
+def _line_ends(operations: Sequence[Operation]) -> set[str]:
+    """Names of operations that are the last which their source line runs here."""
+    last = {each.source: each.name for each in operations if each.source is not None}
+    return set(last.values())
 
 
 def _child(module: str, scope: str) -> str:
@@ -130,6 +171,11 @@ def _child(module: str, scope: str) -> str:
         below = module[len(scope) + 1 :].split(".")[0]
         return f".{below}" if below else "the layer itself"
     return ".".join(module.split(".")[:2]) or "the model itself"
+
+
+def _below(path: str, scope: str) -> str:
+    """A path as comments show it, whole: relative to the scope where it is inside."""
+    return path[len(scope) :] if scope and path.startswith(f"{scope}.") else path
 
 
 def _statement(
@@ -216,25 +262,34 @@ def _number(value: float) -> str:
     return repr(value).replace("e+", "e")
 
 
-def _preamble(body: Body, writer: _Writer) -> list[str]:
+def _preamble(
+    body: Body,
+    operations: Sequence[Operation],
+    constants: Sequence[Input],
+    writer: _Writer,
+) -> list[str]:
     """Sizes and the device, read from the first input that has them."""
     used = {
         name
-        for operation in body.operations
+        for operation in operations
         for argument in (*operation.arguments, *(v for _, v in operation.keywords))
         for name in symbols(argument)
     }
     lines = []
     for dimension in sorted(used - {DEVICE}):
         lines.append(f"    {dimension} = {_size_source(dimension, body, writer)}")
-    for item in body.constants:
+    for item in constants:
         target = f"{writer.expressions[item.name]} = "
         made = call(
             "torch.tensor", [_data(item.data), f"dtype=torch.{item.value.type.dtype}"]
         )
         lines += lay_out(target, made, "", 4)
     if DEVICE in used:
-        tensors = (*body.inputs, *body.parameters)
+        tensors = [
+            name
+            for name in (*body.inputs, *body.parameters)
+            if name in writer.expressions
+        ]
         lines.append(f"    device = {writer.expressions[tensors[0]]}.device")
     return lines
 
@@ -242,6 +297,8 @@ def _preamble(body: Body, writer: _Writer) -> list[str]:
 def _size_source(dimension: str, body: Body, writer: _Writer) -> str:
     multiples = []
     for value in (*body.inputs, *body.parameters):
+        if value not in writer.expressions:
+            continue
         for axis, size in enumerate(writer.types[value].shape):
             if size.dimensions == (dimension,):
                 read = f"{writer.expressions[value]}.shape[{axis}]"

@@ -81,6 +81,22 @@ def operation_lines(
     ]
 
 
+def loop_lines(
+    starts: Mapping[str, int], functions: Sequence[FunctionText]
+) -> list[dict[str, object]]:
+    """One entry per call that stands for several modules, one after another."""
+    return [
+        {
+            "first": starts[function.name] + loop.first,
+            "last": starts[function.name] + loop.last,
+            "function": function.name,
+            "modules": list(loop.modules),
+        }
+        for function in functions
+        for loop in function.loops
+    ]
+
+
 def write_map(
     *,
     module: str,
@@ -95,6 +111,7 @@ def write_map(
     model: TracedModel,
     lines: list[dict[str, object]],
     operations: list[dict[str, object]],
+    loops: list[dict[str, object]],
     tensors: Mapping[str, TensorType],
     format_number: int,
 ) -> str:
@@ -137,6 +154,8 @@ def write_map(
         "lines": lines,
         "operations": operations,
     }
+    if loops:
+        document["loops"] = loops
     if kernels:
         document["kernels"] = {
             each.name: {

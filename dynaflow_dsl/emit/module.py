@@ -10,7 +10,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from dynaflow_dsl.emit.executors import ModuleWriter
 from dynaflow_dsl.emit.layout import WIDTH, docstring
-from dynaflow_dsl.emit.line_map import operation_lines, plan_lines, unmark, write_map
+from dynaflow_dsl.emit.line_map import (
+    loop_lines,
+    operation_lines,
+    plan_lines,
+    unmark,
+    write_map,
+)
 from dynaflow_dsl.emit.model import Module
 from dynaflow_dsl.emit.select import ChoiceText, loader_lines, write_choice
 from dynaflow_dsl.graph.digest import graph_digest
@@ -47,22 +53,25 @@ def emit(
             for p, executor in zip(plans, executors, strict=True)
         }
         choices = [
-            write_choice(selection, each, classes, writer.new_name)
+            write_choice(selection, each, classes, writer.functions.new_name)
             for each in selection.entries
         ]
-    imports = ["Executor", "Part", "TensorSpec", "loader"]
     schedules = [proved.plan.binding.schedule for proved in plans]
     splits = [schedule.split for schedule in schedules if schedule.split is not None]
-    if any(not split.phases for split in splits):
-        imports.insert(2, "Split")
-    if any(split.phases for split in splits):
-        imports.insert(2, "PhaseSplit")
-    if any(schedule.captures for schedule in schedules):
-        imports.insert(0, "Capture")
-    if any(text.fetches for text in executors):
-        imports.insert(imports.index("Part"), "Fetch")
-    if any("stream_options" in line for text in executors for line in text.attributes):
-        imports.insert(imports.index("TensorSpec"), "StreamOptions")
+    attributes = [line for text in executors for line in text.attributes]
+    used = {
+        "Capture": any(schedule.captures for schedule in schedules),
+        "Executor": True,
+        "Fetch": any(text.fetches for text in executors),
+        "Modules": any("Modules(" in line for e in executors for line in e.parts),
+        "Part": True,
+        "PhaseSplit": any(split.phases for split in splits),
+        "Split": any(not split.phases for split in splits),
+        "StreamOptions": any("stream_options" in line for line in attributes),
+        "TensorSpec": True,
+        "loader": True,
+    }
+    imports = [name for name, wanted in used.items() if wanted]
     digests = {
         p.plan.binding.graph.entry: graph_digest(p.plan.binding.graph) for p in plans
     }
@@ -82,11 +91,11 @@ def emit(
         if any(each.exact for each in choices)
         else [],
         imports=_import_list(imports),
-        kernels=[each.statement for each in writer.kernels.imported],
+        kernels=[each.statement for each in writer.functions.kernels.imported],
         executors=executors,
         choices=[each.lines for each in choices],
         loader=loader_lines([executor.name for executor in executors], choices),
-        functions=[function.lines for function in writer.functions],
+        functions=[function.lines for function in writer.functions.written],
     )
     text, origins = unmark(marked.rstrip("\n") + "\n")
     starts = {
@@ -102,11 +111,12 @@ def emit(
         facts=facts,
         selection=selection,
         choices=choices,
-        kernels=writer.kernels.imported,
+        kernels=writer.functions.kernels.imported,
         graphs=digests,
         model=model,
         lines=plan_lines(origins, writer.lines),
-        operations=operation_lines(starts, writer.functions),
+        operations=operation_lines(starts, writer.functions.written),
+        loops=loop_lines(starts, writer.functions.written),
         tensors=_tensors(plans),
         format_number=MODULE_FORMAT,
     )

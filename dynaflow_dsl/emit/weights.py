@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dynaflow_dsl.bind.model import AFTER, BEFORE, BoundPart, Iteration
@@ -30,9 +30,13 @@ def part_entry(
     functions: Sequence[str],
     table: WeightTable,
     iterations: Sequence[Iteration],
+    inside: Sequence[Expression] = (),
     kernel: StandIn | None = None,
 ) -> Bracket:
-    """The part's line in the module's table of parts; `kernel` is what it calls."""
+    """The part's line in the module's table of parts.
+
+    `inside` are rows of weights of modules in loops, `kernel` is what the part calls.
+    """
     repeated = part.name not in (BEFORE, AFTER)
     numbers = layer_numbers(iterations) if iterations else None
     items: list[Expression] = [
@@ -43,8 +47,9 @@ def part_entry(
     if len(functions) > 1:
         which = [str(instance.body) for instance in part.instances]
         items.append(Bracket("which=", "(", tuple(which)))
-    if table.paths:
-        items.append(_weights(table, numbers))
+    rows = [*_rows(table, numbers), *inside]
+    if rows:
+        items.append(Bracket("weights=", "{", tuple(rows)))
     if kernel is not None:
         items.append(f"kernel={string(kernel.kernel)}")
         items.append(f"instead_of={string(kernel.instead_of)}")
@@ -63,8 +68,12 @@ def fetch_entry(
 
 
 def _weights(table: WeightTable, numbers: tuple[int, ...] | None) -> Bracket:
-    rows = (_row(name, paths, numbers) for name, paths in table.paths.items())
-    return Bracket("weights=", "{", tuple(rows))
+    return Bracket("weights=", "{", tuple(_rows(table, numbers)))
+
+
+def _rows(table: WeightTable, numbers: tuple[int, ...] | None) -> Iterator[Expression]:
+    for name, paths in table.paths.items():
+        yield weight_row(name, template(paths, numbers) or paths)
 
 
 def _layers(numbers: tuple[int, ...] | None, count: int) -> Expression:
@@ -76,20 +85,19 @@ def _layers(numbers: tuple[int, ...] | None, count: int) -> Expression:
     return Bracket("layers=", "(", tuple(map(str, numbers)))
 
 
-def _row(
-    name: str, paths: tuple[str | None, ...], numbers: tuple[int, ...] | None
-) -> Expression:
+def weight_row(name: str, paths: str | tuple[str | None, ...]) -> Expression:
+    """A weight with a template of its path, or with a path for each iteration."""
     key = f"{string(name)}: "
-    template = _template(paths, numbers)
-    if template is not None:
-        return f"{key}{string(template)}"
+    if isinstance(paths, str):
+        return f"{key}{string(paths)}"
     items = [string(path) if path is not None else "None" for path in paths]
     return Bracket(key, "(", tuple(items))
 
 
-def _template(
+def template(
     paths: tuple[str | None, ...], numbers: tuple[int, ...] | None
 ) -> str | None:
+    """One path for all of these numbers, with `{}` where the number stands."""
     first = paths[0]
     if first is None or any("{" in (path or "") for path in paths):
         return None
@@ -100,10 +108,10 @@ def _template(
     segments = first.split(".")
     for k, segment in enumerate(segments):
         if segment == str(numbers[0]):
-            template = ".".join((*segments[:k], "{}", *segments[k + 1 :]))
+            found = ".".join((*segments[:k], "{}", *segments[k + 1 :]))
             if all(
-                path == template.replace("{}", str(number))
+                path == found.replace("{}", str(number))
                 for path, number in zip(paths, numbers, strict=True)
             ):
-                return template
+                return found
     return None

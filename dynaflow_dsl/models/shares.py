@@ -33,6 +33,16 @@ class Share:
             )
         return whole // self.ways
 
+    def even_or_repeated(self, units: int, what: str) -> None:
+        """Raise ValueError where `cut_or_repeat` does."""
+        if units >= self.ways:
+            self.even(units, what)
+        elif self.ways % units:
+            raise ValueError(
+                f"{self.ways} ranks cannot share {units} {what} evenly; choose a "
+                f"number of ranks that divides {units} or is a multiple of it"
+            )
+
     def cut(
         self, tensor: torch.Tensor, axis: int, what: str, units: int | None = None
     ) -> torch.Tensor:
@@ -53,13 +63,9 @@ class Share:
 
         So a key-value head is held by all ranks whose query heads attend with it.
         """
+        self.even_or_repeated(units, what)
         if units >= self.ways:
             return self.cut(tensor, axis, what, units)
-        if self.ways % units:
-            raise ValueError(
-                f"{self.ways} ranks cannot share {units} {what} evenly; choose a "
-                f"number of ranks that divides {units} or is a multiple of it"
-            )
         width = tensor.shape[axis] // units
         unit = self.rank * units // self.ways
         piece = tensor.narrow(axis, unit * width, width)

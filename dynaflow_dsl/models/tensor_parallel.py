@@ -10,9 +10,10 @@ features, and one all-reduce follows the last.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Unpack
+from functools import partial
+from typing import TypeAlias, Unpack
 
 import torch
 from transformers import PreTrainedModel
@@ -51,6 +52,9 @@ _WHOLE = frozenset({"replicated_with_grad_allreduce", "mla_kv_a_proj"})
 # Whether the embedding and the head are cut is asked apart from the plan.
 _QUERY = frozenset({"q_proj", "q_b_proj", "kv_b_proj", "o_proj"})
 _KEY_VALUE = frozenset({"k_proj", "v_proj"})
+# Changes one layer that was found to be one that can be cut.
+Cut: TypeAlias = Callable[[], None]
+
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 
 
@@ -64,7 +68,7 @@ def shard(
     need not be divisible. With one rank nothing changes.
 
     Raises ValueError where the ranks cannot share a layer evenly, and for models whose
-    plan is missing or of another kind.
+    plan is missing or of another kind; the model is then as it was.
     """
     share = Share(ways, rank)
     if ways == 1:
@@ -74,19 +78,21 @@ def shard(
     heads = config.num_attention_heads
     shared_heads = getattr(config, "num_key_value_heads", None) or heads
     share.even(heads, "attention heads")
-    for path, module in list(model.named_modules()):
+    # All that may be refused is looked at before anything is cut.
+    cuts: list[Cut] = []
+    for path, module in model.named_modules():
         name = path.rpartition(".")[2]
         match plan.get(_NUMBER.sub("*", path)):
             case "colwise" if name in _KEY_VALUE:
-                _cut_outputs(module, share, shared_heads)
+                cuts.append(_cut_outputs(module, share, shared_heads))
             case "colwise":
-                _cut_outputs(module, share, heads if name in _QUERY else None)
+                units = heads if name in _QUERY else None
+                cuts.append(_cut_outputs(module, share, units))
             case "rowwise":
                 units = heads if name in _QUERY else None
-                _put(model, path, _reduced(module, share, units))
+                cuts.append(_cut_inputs(model, path, share, units))
             case "moe_tp_experts":
-                module.register_forward_hook(reduce_output)
-                _cut_experts(module, path, plan, share)
+                cuts.append(_cut_experts(module, path, plan, share))
             case None:
                 pass
             case style if style in _WHOLE or style in _VOCABULARY:
@@ -94,7 +100,9 @@ def shard(
             case style:
                 raise ValueError(f"'{path}' is planned as {style}, which is not known")
     if vocabulary:
-        _cut_vocabulary(model, share)
+        cuts.append(_cut_vocabulary(model, share))
+    for cut in cuts:
+        cut()
     groups = heads // ways // max(1, shared_heads // ways)
     for module in model.modules():
         if hasattr(module, "num_key_value_groups"):
@@ -177,43 +185,72 @@ def _plan(model: PreTrainedModel) -> Mapping[str, str]:
     return plan
 
 
-def _cut_outputs(module: torch.nn.Module, share: Share, units: int | None) -> None:
+def _cut_outputs(module: torch.nn.Module, share: Share, units: int | None) -> Cut:
     """Keep this rank's output features of a linear layer."""
     layer = _linear(module)
     what = f"{'heads' if units else 'features'} of {layer.out_features} outputs"
-    cut = share.cut_or_repeat if units else share.cut
-    layer.weight = _parameter(cut(layer.weight, 0, what, units))  # type: ignore[arg-type]
-    if layer.bias is not None:
-        layer.bias = _parameter(cut(layer.bias, 0, what, units))  # type: ignore[arg-type]
-    layer.out_features = layer.weight.shape[0]
+    if units:
+        share.even_or_repeated(units, what)
+    else:
+        share.even(layer.out_features, what)
+
+    def kept(tensor: torch.Tensor) -> torch.nn.Parameter:
+        if units:
+            return _parameter(share.cut_or_repeat(tensor, 0, what, units))
+        return _parameter(share.cut(tensor, 0, what))
+
+    def cut() -> None:
+        layer.weight = kept(layer.weight)
+        if layer.bias is not None:
+            layer.bias = kept(layer.bias)
+        layer.out_features = layer.weight.shape[0]
+
+    return cut
 
 
-def _reduced(module: torch.nn.Module, share: Share, units: int | None) -> ReducedLinear:
-    """The layer with this rank's input features."""
-    layer = _linear(module)
+def _cut_inputs(
+    model: torch.nn.Module, path: str, share: Share, units: int | None
+) -> Cut:
+    """Put a layer with this rank's input features in the place of the whole one."""
+    layer = _linear(model.get_submodule(path))
     what = f"{'heads' if units else 'features'} of {layer.in_features} inputs"
-    return ReducedLinear.of(layer, share.cut(layer.weight, 1, what, units))
+    share.even(units or layer.in_features, what)
+
+    def cut() -> None:
+        piece = share.cut(layer.weight, 1, what, units)
+        _put(model, path, ReducedLinear.of(layer, piece))
+
+    return cut
 
 
 def _cut_experts(
     module: torch.nn.Module, path: str, plan: Mapping[str, str], share: Share
-) -> None:
-    """Keep this rank's inner features of all experts."""
-    for name, tensor in list(module.named_parameters(recurse=False)):
+) -> Cut:
+    """Keep this rank's inner features of all experts, and add up what they give."""
+    pieces: list[tuple[str, Callable[[torch.Tensor], torch.Tensor]]] = []
+    for name, tensor in module.named_parameters(recurse=False):
         what = f"features of the experts' {name}"
         match plan.get(_NUMBER.sub("*", f"{path}.{name}")):
             case "packed_colwise":
-                piece = share.cut_packed(tensor, -2, what)
+                share.even(tensor.shape[-2] // 2, what)
+                pieces.append((name, partial(share.cut_packed, axis=-2, what=what)))
             case "rowwise":
-                piece = share.cut(tensor, -1, what)
+                share.even(tensor.shape[-1], what)
+                pieces.append((name, partial(share.cut, axis=-1, what=what)))
             case style:
                 raise ValueError(
                     f"'{path}.{name}' is planned as {style}, which is not known"
                 )
-        setattr(module, name, _parameter(piece))
+
+    def cut() -> None:
+        module.register_forward_hook(reduce_output)
+        for name, piece in pieces:
+            setattr(module, name, _parameter(piece(getattr(module, name))))
+
+    return cut
 
 
-def _cut_vocabulary(model: PreTrainedModel, share: Share) -> None:
+def _cut_vocabulary(model: PreTrainedModel, share: Share) -> Cut:
     """Cut the embedding and the head, which may be one tensor."""
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
     if type(embedding) is not torch.nn.Embedding:
@@ -224,11 +261,15 @@ def _cut_vocabulary(model: PreTrainedModel, share: Share) -> None:
     layer = _linear(head)
     if layer.bias is not None:
         raise ValueError("the head has a bias and cannot be cut; pass vocabulary=False")
-    rows = _parameter(share.cut_padded(embedding.weight))
-    tied = layer.weight is embedding.weight
-    columns = rows if tied else _parameter(share.cut_padded(layer.weight))
-    model.set_input_embeddings(SharedEmbedding.of(embedding, rows, share.rank))
-    model.set_output_embeddings(GatheredLinear.of(layer, columns, share.ways))
+
+    def cut() -> None:
+        tied = layer.weight is embedding.weight
+        rows = _parameter(share.cut_padded(embedding.weight))
+        columns = rows if tied else _parameter(share.cut_padded(layer.weight))
+        model.set_input_embeddings(SharedEmbedding.of(embedding, rows, share.rank))
+        model.set_output_embeddings(GatheredLinear.of(layer, columns, share.ways))
+
+    return cut
 
 
 def _put(model: torch.nn.Module, path: str, module: torch.nn.Module) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dynaflow_dsl.bind.model import Binding, Body, BoundKernel, BoundPart, Iteration
@@ -33,17 +33,33 @@ class WeightTable:
     paths: Mapping[str, tuple[str | None, ...]]
 
 
-def tabulate(part: BoundPart, iterations: Sequence[Iteration]) -> WeightTable:
-    """Name the fields after the modules that hold the tensors."""
+def tabulate(
+    part: BoundPart,
+    iterations: Sequence[Iteration],
+    elsewhere: Sequence[Collection[str]] = (),
+    reserved: Sequence[str] = (),
+) -> WeightTable:
+    """Name the fields after the modules that hold the tensors.
+
+    `elsewhere` are the tensors of each program that need no field here, `reserved`
+    names that no field may have.
+    """
     names: dict[tuple[int, int], str] = {}
-    taken: dict[str, str] = {}
+    taken: dict[str, str] = dict.fromkeys(reserved, "")
     for number, body in enumerate(part.bodies):
         scope = iterations[body.example].path if len(iterations) > 1 else ""
+        left_out = elsewhere[number] if elsewhere else ()
         for k, path in enumerate(body.parameters):
+            if path in left_out:
+                continue
             relative = path.removeprefix(f"{scope}.") if scope else path
             names[(number, k)] = _field(relative, taken)
     fields = tuple(
-        {path: names[(number, k)] for k, path in enumerate(body.parameters)}
+        {
+            path: names[(number, k)]
+            for k, path in enumerate(body.parameters)
+            if (number, k) in names
+        }
         for number, body in enumerate(part.bodies)
     )
     paths: dict[str, list[str | None]] = {
@@ -51,7 +67,8 @@ def tabulate(part: BoundPart, iterations: Sequence[Iteration]) -> WeightTable:
     }
     for i, instance in enumerate(part.instances):
         for k, path in enumerate(instance.parameters):
-            paths[names[(instance.body, k)]][i] = path
+            if (instance.body, k) in names:
+                paths[names[(instance.body, k)]][i] = path
     return WeightTable(fields, {name: tuple(row) for name, row in paths.items()})
 
 

@@ -8,6 +8,7 @@ from dynaflow_dsl.runtime.load import loader
 from dynaflow_dsl.runtime.model import (
     Capture,
     Fetch,
+    Modules,
     Part,
     PhaseSplit,
     Split,
@@ -26,6 +27,7 @@ __all__ = [
     "InputError",
     "Kernel",
     "LoadError",
+    "Modules",
     "Part",
     "PhaseSplit",
     "RuntimeFault",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from dynaflow_dsl.runtime.errors import InputError
 from dynaflow_dsl.runtime.model import TensorSpec
@@ -46,7 +47,7 @@ _MOST_ACCEPTED = 256
 class _Accepted:
     """Shapes that were found to be right together, and the sizes they stand for."""
 
-    expected: tuple[tuple[torch.Size, torch.dtype], ...]
+    expected: tuple[tuple[torch.Size, torch.dtype, type[torch.Tensor]], ...]
     overlaps: OverlapCheck | None
     sizes: dict[str, int]
 
@@ -124,10 +125,12 @@ class InputCheck:
         try:
             accepted = self._accepted.get(flat[0].shape) if flat else None
             if accepted is not None and len(flat) == len(accepted.expected):
-                for tensor, (shape, dtype) in zip(flat, accepted.expected, strict=True):
+                pairs = zip(flat, accepted.expected, strict=True)
+                for tensor, (shape, dtype, kind) in pairs:
                     if (
                         tensor.shape != shape
                         or tensor.dtype is not dtype
+                        or type(tensor) is not kind
                         or tensor.device != device
                         or not tensor.is_contiguous()
                     ):
@@ -143,7 +146,7 @@ class InputCheck:
     def _check(self, arguments: Sequence[Any]) -> dict[str, int]:
         sizes: dict[str, int] = {}
         origins: dict[str, str] = {}
-        accepted: list[tuple[torch.Size, torch.dtype]] = []
+        accepted: list[tuple[torch.Size, torch.dtype, type[torch.Tensor]]] = []
         flat: list[torch.Tensor] = []
         for (name, spec), argument in zip(self._inputs.items(), arguments, strict=True):
             if isinstance(spec, TensorSpec):
@@ -161,7 +164,7 @@ class InputCheck:
                 ]
             for label, one, tensor in pairs:
                 self._check_tensor(label, one, tensor, sizes, origins)
-                accepted.append((tensor.shape, tensor.dtype))
+                accepted.append((tensor.shape, tensor.dtype, type(tensor)))
                 flat.append(tensor)
         for name, bounds in self._dimensions.items():
             size = sizes.get(name, bounds[0])
@@ -194,6 +197,15 @@ class InputCheck:
             or tensor.dim() != len(spec.shape)
         ):
             raise _unexpected(label, expected, given)
+        # To compiled code it would be the one tensor that it says it is.
+        if is_traceable_wrapper_subclass(tensor):
+            kind = type(tensor).__name__
+            raise _unexpected(
+                label,
+                f"a plain tensor {expected}",
+                f"a {kind}, which holds tensors of its own: take the plain one out of "
+                "it (`to_local()`, `dequantize()`)",
+            )
         for size, actual in zip(spec.shape, tensor.shape, strict=True):
             factor, names = factors(size)
             unknown = [name for name in names if name not in sizes]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import accumulate, pairwise, product
 from math import floor
-from typing import Any
+from typing import Any, TypeAlias
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -94,6 +94,37 @@ class PhaseSplit:
 
 
 @dataclass(frozen=True, slots=True)
+class Modules:
+    """The weights of modules that one function runs in a loop: a record for each.
+
+    `numbers` are those at the end of the modules' paths. A weight is a path in which
+    `{}` stands for the module's number, or one path for each module; None there means
+    that the function of that module does not read it. Where a path has two `{}`, the
+    first stands for the number of the layer that the modules are in.
+    """
+
+    numbers: Sequence[int]
+    weights: Mapping[str, str | Sequence[str | None]]
+
+    def paths(self, name: str, layer: int) -> Iterator[tuple[str, str]]:
+        """Path in the model of each weight, by the name `name.<position>.<weight>`."""
+        for position, number in enumerate(self.numbers):
+            for weight, listed in self.weights.items():
+                path: str | None
+                if isinstance(listed, str):
+                    if listed.count("{}") > 1:
+                        listed = listed.replace("{}", str(layer), 1)
+                    path = listed.replace("{}", str(number))
+                else:
+                    path = listed[position]
+                if path is not None:
+                    yield f"{name}.{position}.{weight}", path
+
+
+Weight: TypeAlias = "str | Modules | Sequence[str | Modules | None]"
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """Which function a part runs in each iteration, and with which weights.
 
@@ -101,7 +132,9 @@ class Part:
     `layers[i]`. `body` is one function, or several with `which[i]` the index of the
     function of iteration `i`. A weight is a path in the model in which `{}` stands for
     the layer's number, or one path for each iteration; None there means that the
-    function of that iteration does not read it. `kernel` names the kernel that the
+    function of that iteration does not read it. Modules inside the part that are run in
+    a loop have their weights in `Modules`, one for all iterations or one for each.
+    `kernel` names the kernel that the
     functions call: they run as they stand, uncompiled, where a step would run those of
     the part `instead_of`. Those of a `trusted` kernel are compared with that part the
     first time they are called.
@@ -109,7 +142,7 @@ class Part:
 
     body: Callable[..., Any] | Sequence[Callable[..., Any]]
     layers: Sequence[int] = range(1)
-    weights: Mapping[str, str | Sequence[str | None]] | None = None
+    weights: Mapping[str, Weight] | None = None
     which: Sequence[int] | None = None
     kernel: str = ""
     instead_of: str = ""
@@ -122,7 +155,11 @@ class Part:
         return self.body[self.which[position] if self.which is not None else 0]
 
     def paths(self, position: int) -> dict[str, str]:
-        """Path in the model of each weight of iteration `position`, by name."""
+        """Path in the model of each weight of iteration `position`, by name.
+
+        A weight of the k-th module of a loop goes by the loop's name, k and its own
+        name, with dots between them.
+        """
         return _paths(self.weights or {}, self.layers, position)
 
 
@@ -144,16 +181,19 @@ class Fetch:
 
 
 def _paths(
-    weights: Mapping[str, str | Sequence[str | None]],
+    weights: Mapping[str, Weight] | Mapping[str, str | Sequence[str | None]],
     layers: Sequence[int],
     position: int,
 ) -> dict[str, str]:
     found: dict[str, str] = {}
-    for name, path in weights.items():
-        if isinstance(path, str):
-            found[name] = path.replace("{}", str(layers[position]))
-        elif (listed := path[position]) is not None:
-            found[name] = listed
+    layer = layers[position]
+    for name, given in weights.items():
+        one = given if isinstance(given, str | Modules) else given[position]
+        match one:
+            case str():
+                found[name] = one.replace("{}", str(layer))
+            case Modules():
+                found.update(one.paths(name, layer))
     return found
 
 

@@ -37,6 +37,15 @@ class OperationLine:
 
 
 @dataclass(frozen=True, slots=True)
+class LoopLines:
+    """Module lines `first` to `last` call a function for each of `modules` in turn."""
+
+    first: int
+    last: int
+    modules: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ModuleMap:
     """What the map file says.
 
@@ -68,6 +77,7 @@ class ModuleMap:
         default_factory=dict
     )
     graphs: Mapping[str, str] = field(default_factory=dict)
+    loops: tuple[LoopLines, ...] = ()
 
     def plan_lines(self, number: int) -> PlanLines | None:
         """The step of the schedule that a module line belongs to: the narrowest."""
@@ -81,6 +91,13 @@ class ModuleMap:
         if not self.intact:
             return None
         found = (entry for entry in self.operations if entry.line == number)
+        return next(found, None)
+
+    def loop(self, number: int) -> LoopLines | None:
+        """The loop over modules whose call a module line belongs to."""
+        if not self.intact:
+            return None
+        found = (each for each in self.loops if each.first <= number <= each.last)
         return next(found, None)
 
 
@@ -166,6 +183,14 @@ def _read(document: Mapping[str, Any], module: Path, name: str) -> ModuleMap:
         target=str(document["target"]["name"]),
         target_arguments=_scalars(document["target"]["arguments"]),
         graphs={entry: str(digest) for entry, digest in document["graph"].items()},
+        loops=tuple(
+            LoopLines(
+                int(entry["first"]),
+                int(entry["last"]),
+                tuple(map(str, entry["modules"])),
+            )
+            for entry in document.get("loops", ())
+        ),
     )
 
 

@@ -34,6 +34,10 @@ def add_place(
             layer = _layer(entry, frame, layers)
             numbered = "" if layer is None else f", layer {layer}"
             error.add_note(f"in {entry.label}{numbered} · {place}")
+        elif (loop := module_map.loop(line)) is not None:
+            position = frame.f_locals.get("i")
+            if isinstance(position, int) and position < len(loop.modules):
+                error.add_note(f"in module {loop.modules[position]}")
         elif (operation := module_map.operation(line)) is not None:
             source = f" · {operation.source}" if operation.source else ""
             error.add_note(f"at operation {operation.operation}{source}")

@@ -183,8 +183,8 @@ def trace_text(variant: Variant, part: str) -> Traced:
     graph = Graph()
     tracer = _Tracer(graph)
     weights = {
-        name: Proxy(graph.placeholder(f"w_{name}"), tracer)
-        for name, _ in variant.weights
+        name: Proxy(graph.placeholder(_placeholder(name, k)), tracer)
+        for k, (name, _) in enumerate(variant.weights)
     }
     arguments = [
         layout.value
@@ -220,6 +220,13 @@ def trace_text(variant: Variant, part: str) -> Traced:
     return Traced(
         GraphModule(torch.nn.Module(), graph), tuple(tracer.constants.values()), outputs
     )
+
+
+def _placeholder(weight: str, position: int) -> str:
+    """A name for a weight that no other one has; those of loops have dots in theirs."""
+    if "." not in weight:
+        return f"w_{weight}"
+    return f"w{position}_{weight.rpartition('.')[2]}"
 
 
 def written_arguments(node: Node) -> list[Node]:

@@ -114,8 +114,22 @@ def part_weights(
 
 
 def record(weights: Mapping[str, object]) -> SimpleNamespace:
-    """Weights as the record `w` that a part's function reads."""
-    return SimpleNamespace(**weights)
+    """Weights as the record `w` that a part's function reads.
+
+    Those of modules that run in a loop, `layers.0.q_proj`, are in a tuple of records.
+    """
+    fields: dict[str, object] = {}
+    loops: dict[str, dict[str, dict[str, object]]] = {}
+    for name, value in weights.items():
+        loop, _, rest = name.partition(".")
+        position, _, field = rest.partition(".")
+        if field:
+            loops.setdefault(loop, {}).setdefault(position, {})[field] = value
+        else:
+            fields[name] = value
+    for loop, records in loops.items():
+        fields[loop] = tuple(SimpleNamespace(**one) for one in records.values())
+    return SimpleNamespace(**fields)
 
 
 def _misfit(

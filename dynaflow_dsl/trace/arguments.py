@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.export import Dim
 
-from dynaflow_dsl.trace.export import storage_of
+from dynaflow_dsl.trace.export import storage_of, wraps_tensors
 from dynaflow_dsl.trace.failures import refuse
 from dynaflow_dsl.trace.model import TraceSpec
 
@@ -180,6 +180,16 @@ def _check_distinct(entry: str, names: list[str], given: tuple[Any, ...]) -> Non
                     f"{type(tensor).__name__}; arguments are tensors and lists of "
                     "tensors",
                     helps=("make it a parameter of the target function",),
+                )
+            if wraps_tensors(tensor):
+                refuse(
+                    f"argument '{label}' of entry '{entry}' is a "
+                    f"{type(tensor).__name__}: one tensor to the graph, and several to "
+                    "the compiler",
+                    helps=(
+                        "make the plain tensor of it in the target function "
+                        "(to_local(), dequantize()); steps take plain tensors too",
+                    ),
                 )
             owner = owners.setdefault(storage_of(tensor), label)
             if owner != label:

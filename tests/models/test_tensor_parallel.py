@@ -107,3 +107,44 @@ def test_the_ranks_together_compute_what_the_whole_model_does(
     )
     for logits in found:
         torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
+
+
+REFUSED: dict[str, tuple[str, dict[str, int], str]] = {
+    "layers that come last": (
+        "llama",
+        {"intermediate_size": 42},
+        "4 ranks cannot share 42 features",
+    ),
+    "key-value heads": (
+        "llama",
+        {"num_attention_heads": 12, "num_key_value_heads": 6, "head_dim": 4},
+        "4 ranks cannot share 6 heads of 24 outputs evenly",
+    ),
+    "experts": ("qwen3_moe", {"moe_intermediate_size": 18}, "4 ranks.*experts'"),
+    "the head": ("llama", {}, "the head has a bias"),
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_a_model_that_is_refused_stays_as_it_was(reason: str) -> None:
+    """What is refused last, after layers that could be cut."""
+    family, sizes, message = REFUSED[reason]
+    model_class, config = FAMILIES[family]
+    changed = copy.deepcopy(config)
+    for name, size in sizes.items():
+        setattr(changed, name, size)
+    model = random_model(model_class, changed)
+    if reason == "the head":
+        model.lm_head.bias = torch.nn.Parameter(torch.zeros(97))
+    before = {name: tensor.clone() for name, tensor in model.named_parameters()}
+    modules = dict(model.named_modules())
+    with pytest.raises(ValueError, match=message):
+        shard(model, 4, 0)
+    assert dict(model.named_modules()) == modules
+    assert not any(module._forward_hooks for module in modules.values())
+    after = dict(model.named_parameters())
+    assert after.keys() == before.keys()
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+    for module in modules.values():
+        if isinstance(module, torch.nn.Linear):
+            assert module.out_features == module.weight.shape[0]

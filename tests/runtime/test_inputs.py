@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate
+from torch.testing._internal.two_tensor import TwoTensor
 
 from dynaflow_dsl.runtime import InputError, TensorSpec
 from dynaflow_dsl.runtime.inputs import InputCheck, InputSpecs, factors
@@ -211,3 +214,35 @@ def test_another_size_in_the_same_place_is_checked() -> None:
     given[2] = [memory[:3], memory[2:5]]
     with pytest.raises(InputError, match="share memory"):
         checked(given)
+
+
+def test_tensors_that_wrap_others_are_refused_whenever_they_come() -> None:
+    """As the first call, and after a plain tensor of the same shape was accepted."""
+    checked = check()
+    for _ in range(2):
+        given = arguments()
+        given[2][1] = TwoTensor(torch.zeros(3, 2), torch.zeros(3, 2))
+        with pytest.raises(InputError) as caught:
+            checked(given)
+        assert caught.value.message == (
+            "input `keys[1]`: expected a plain tensor float32[batch, 2] on cpu, given "
+            "a TwoTensor, which holds tensors of its own: take the plain one out of it "
+            "(`to_local()`, `dequantize()`)."
+        )
+        checked(arguments())
+
+
+def test_a_distributed_tensor_is_refused() -> None:
+    mesh = DeviceMesh("cpu", torch.tensor([0]), _init_backend=False, _rank=0)
+    given = arguments()
+    given[1] = DTensor.from_local(given[1], mesh, [Replicate()], run_check=False)
+    with pytest.raises(InputError, match="given a DTensor, which holds tensors"):
+        check()(given)
+
+
+def test_a_parameter_is_a_plain_tensor() -> None:
+    given = arguments()
+    given[1] = torch.nn.Parameter(given[1])
+    checked = check()
+    for _ in range(2):
+        assert checked(given) == checked(arguments()) == {"batch": 3}

@@ -339,3 +339,17 @@ def test_weights_that_wrap_others_are_to_be_unwrapped() -> None:
     assert "unwrap_tensor_subclass" in diagnostic.helps[0]
     plain = Weighted(torch.rand(4, 4).as_subclass(Named)).eval()
     assert trace(spec_of(plain, X), "target", {}).value is not None
+
+
+def test_arguments_that_wrap_others_are_refused() -> None:
+    for listed in (False, True):
+        wrapped = TwoTensor(torch.rand(3, 4), torch.rand(3, 4))
+        given = [wrapped] if listed else wrapped
+        entry = Entry(lambda sizes, given=given: (given,))  # type: ignore[misc]
+        spec = spec_of(module(lambda self, x: x), X, entries={"run": entry})
+        diagnostic = refusal(spec)
+        label = "x[0]" if listed else "x"
+        assert diagnostic.message.startswith(
+            f"argument '{label}' of entry 'run' is a TwoTensor: one tensor to the graph"
+        )
+        assert "to_local()" in diagnostic.helps[0]
