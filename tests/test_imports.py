@@ -192,7 +192,7 @@ def test_the_library_ends_at_its_folder(library: Path) -> None:
 
 
 def test_a_missing_file_of_the_library_lists_it(library: Path) -> None:
-    found = refused(Path("a.dfs"), "std:mine.dfs")
+    found = refused(Path("a.dfs"), "std:zzz/qqq.dfs")
     assert found.helps == ("the library has std:llama/more.dfs, std:llama/parts.dfs",)
 
 
