@@ -90,7 +90,8 @@ def _read_library(
         files = sorted(library.rglob("*.dfs"))
         names = [f"{LIBRARY}{file.relative_to(library).as_posix()}" for file in files]
         close = difflib.get_close_matches(f"{LIBRARY}{inside}", names, n=1)
-        shown = f"the library has {', '.join(names[:5])}, ..."
+        more = ", ..." if len(names) > 5 else ""
+        shown = f"the library has {', '.join(names[:5])}{more}"
         helps = tuple(f"did you mean '{other}'?" for other in close) or (shown,)
         return Unreadable("there is no such file", helps)
     return _source(path, f"{LIBRARY}{inside}", known)
