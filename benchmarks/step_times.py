@@ -168,10 +168,21 @@ def _parse(words: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _start(arguments: argparse.Namespace, name: str, caches: Path) -> float:
-    command = [sys.executable, "-m", "benchmarks.step_times", str(arguments.module)]
-    command += ["--start", name, "--batch", str(arguments.batch)]
+    words = ["--batch", str(arguments.batch)]
     if arguments.entry is not None:
-        command += ["--entry", arguments.entry]
+        words += ["--entry", arguments.entry]
+    return first_result_alone(arguments.module, name, caches, words)
+
+
+def first_result_alone(
+    module: Path, name: str, caches: Path, words: Sequence[str] = ()
+) -> float:
+    """Seconds from a model in memory to a first result, in a process of its own.
+
+    `caches` holds what is compiled, `words` are further options of this script.
+    """
+    command = [sys.executable, "-m", "benchmarks.step_times", str(module)]
+    command += ["--start", name, *words]
     environment = {
         **os.environ,
         "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
