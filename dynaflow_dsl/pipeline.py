@@ -8,7 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dynaflow_dsl.bind import Binding, ReadsKernels, bind, bind_kernels, inactive
+from dynaflow_dsl.bind import (
+    Binding,
+    ReadsKernels,
+    bind,
+    bind_kernels,
+    inactive,
+    needless_statements,
+)
 from dynaflow_dsl.diagnostics import Diagnostic, Result
 from dynaflow_dsl.graph.model import Graph, TracedModel
 from dynaflow_dsl.imports import file_reader, project_root
@@ -180,6 +187,7 @@ def check_schedules(
         found += proved.diagnostics
         if proved.value is not None:
             plans.append(proved.value)
+    found += needless_statements(bindings)
     # A fault in a file is found once per entry: say it once.
     diagnostics = tuple(dict.fromkeys(found))
     if len(plans) < len(selected.value.pairs):

@@ -17,6 +17,7 @@ from dynaflow_dsl.bind.model import (
     Produced,
     Role,
 )
+from dynaflow_dsl.bind.stated import needless_statements
 from dynaflow_dsl.bind.via import ReadsKernels, bind_kernels
 
 __all__ = [
@@ -37,4 +38,5 @@ __all__ = [
     "bind",
     "bind_kernels",
     "inactive",
+    "needless_statements",
 ]

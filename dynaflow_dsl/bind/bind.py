@@ -29,12 +29,12 @@ from dynaflow_dsl.bind.ownership import (
 )
 from dynaflow_dsl.bind.programs import Mismatch
 from dynaflow_dsl.bind.remainder import place_the_rest
-from dynaflow_dsl.bind.rows import split_axes
+from dynaflow_dsl.bind.rows import split_rows
 from dynaflow_dsl.bind.selectors import Modules, Scope, index_modules
 from dynaflow_dsl.bind.shared import release_shared
 from dynaflow_dsl.bind.unmatched import partly_matched
 from dynaflow_dsl.bind.variables import number_variables
-from dynaflow_dsl.diagnostics import Diagnostic, Label, Result
+from dynaflow_dsl.diagnostics import Diagnostic, Label, Result, Severity
 from dynaflow_dsl.graph.model import Graph
 from dynaflow_dsl.resolve.model import Schedule, Section
 
@@ -66,12 +66,10 @@ def bind(schedule: Schedule, graph: Graph) -> Result[Binding]:
     found = list(_own_tensors_returned(schedule, graph))
     found += _foreign_writes(schedule, ownership, dependence, fragments)
     found += _handed_on(schedule, dependence, fragments)
-    axes: dict[str, int] = {}
-    if schedule.split is not None:
-        axes, refused = split_axes(schedule.split, graph, fragments, joined, dependence)
-        found += refused
+    rows, said = split_rows(schedule, graph, fragments, joined, dependence)
+    found += said
     found += check_captures(schedule, graph)
-    if found:
+    if any(item.severity is Severity.ERROR for item in found):
         return Result(None, tuple(found))
     attached = frozenset(dependence.operations[n].name for n in ownership.attached)
     counts = [len(mine) for mine in paths]
@@ -103,12 +101,14 @@ def bind(schedule: Schedule, graph: Graph) -> Result[Binding]:
             before=before,
             gaps=gaps,
             after=after,
-            axes=axes,
+            axes=rows.axes,
             variables=variables,
             joined=joined,
             results=graph.outputs,
             output_rows=output_rows(schedule, graph),
-        )
+            stated=rows.stated,
+        ),
+        tuple(found),
     )
 
 

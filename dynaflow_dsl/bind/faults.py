@@ -262,15 +262,22 @@ def foreign_write(
 
 
 def rows_mixed(
-    split: Split, part: str, operation: Operation, reason: str
+    split: Split, part: str, operation: Operation, reason: str, may_state: bool
 ) -> Diagnostic:
-    """The split would change the result."""
+    """The split would change the result; `may_state` says that no rule may be to blame
+    and the part could state that it does not."""
+    ways = ["leave that operation out of the parts, or do not split"]
+    if may_state:
+        ways.append(
+            f"if {part} as a whole keeps rows apart, state it: "
+            f"'part {part} (rowwise = true)', which dfsc verify checks"
+        )
     return Diagnostic(
         "DFS601",
         f"{split.dimension} cannot be split: {reason}",
         Label(split.span, f"{part} mixes the rows of the pieces"),
         notes=(f"at {describe(operation)}{_source(operation)}",),
-        helps=("leave that operation out of the parts, or do not split",),
+        helps=tuple(ways),
     )
 
 

@@ -2,35 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 from dynaflow_dsl.bind.dependence import Dependence
 from dynaflow_dsl.bind.faults import not_sliceable, rows_mixed
 from dynaflow_dsl.bind.fragments import Fragments
-from dynaflow_dsl.bind.model import GAP
+from dynaflow_dsl.bind.model import GAP, StatedRows
 from dynaflow_dsl.bind.ownership import AFTER_OWNER, BEFORE_OWNER
+from dynaflow_dsl.bind.stated import (
+    stated_operations,
+    stated_rows,
+    stated_unsplit,
+    stating_parts,
+)
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.graph.model import Graph, Size
 from dynaflow_dsl.graph.rowwise import Rows, check_rows
-from dynaflow_dsl.resolve.model import Split
+from dynaflow_dsl.resolve.model import Schedule
 
 
-def split_axes(
-    split: Split,
+@dataclass(frozen=True, slots=True)
+class SplitRows:
+    """What a split does to values: the axis of each that is cut for steps of one piece
+    or joined after them, and what is only stated of parts."""
+
+    axes: Mapping[str, int] = field(default_factory=dict)
+    stated: tuple[StatedRows, ...] = ()
+
+
+def split_rows(
+    schedule: Schedule,
     graph: Graph,
     fragments: Fragments,
     joined: Collection[str],
     dependence: Dependence,
-) -> tuple[dict[str, int], list[Diagnostic]]:
-    """The axis of every value that is cut for steps of one piece or joined after them.
+) -> tuple[SplitRows, list[Diagnostic]]:
+    """How values are cut and joined for the steps of a schedule, and what is wrong.
 
     The parts in `joined` take and give whole tensors.
     """
+    split = schedule.split
+    unsplit = list(stated_unsplit(schedule, joined))
+    if unsplit or split is None:
+        return SplitRows(), unsplit
     names = [name for name, _, _ in graph.dimensions]
     if split.dimension not in names:
         near = get_close_matches(split.dimension, names, n=1)
-        return {}, [
+        return SplitRows(), [
             Diagnostic(
                 "DFS102",
                 f"the model has no dimension named {split.dimension}",
@@ -49,16 +69,21 @@ def split_axes(
     }
     home = {number: owner for owner, f in inner.items() for number in f.numbers}
     region = {dependence.operations[number].name for number in home}
-    check = check_rows(graph, split.dimension, region)
+    parts = stating_parts(schedule)
+    given = stated_operations(schedule, inner, dependence)
+    check = check_rows(graph, split.dimension, region, given)
     found = []
     for refusal in check.refusals:
         operation = dependence.operations[dependence.number[refusal.operation]]
         owner = home.get(dependence.number[refusal.operation])
         part = owner.part if owner else "the model"
         part = "what lies between the iterations" if part == GAP else part
-        found.append(rows_mixed(split, part, operation, refusal.reason))
+        may_state = owner is not None and part == owner.part and part not in parts
+        found.append(rows_mixed(split, part, operation, refusal.reason, may_state))
     if found:
-        return {}, _distinct(found)
+        return SplitRows(), _distinct(found)
+    stated, said = stated_rows(schedule, inner, fragments, dependence, check)
+    found += said
     axes: dict[str, int] = {}
     refused: set[str] = set()
     made_inside = {v for v, owner in fragments.maker.items() if owner in inner}
@@ -85,9 +110,10 @@ def split_axes(
         if owner not in inner:
             leaving.update(fragment.inputs)
     for name in sorted(leaving & made_inside):
-        if isinstance(fact := check.facts.get(name), Rows):
+        fact = check.claimed.get(name) or check.facts.get(name)
+        if isinstance(fact, Rows):
             axes[name] = fact.axis
-    return axes, found
+    return SplitRows(axes, stated), found
 
 
 def _distinct(found: list[Diagnostic]) -> list[Diagnostic]:

@@ -187,6 +187,7 @@ class ModuleWriter:
                 types=types,
                 about=_function_doc(part, users, binding),
                 scope=iterations[body.example].path if iterations else "",
+                notes=_stated(part.name, binding),
             )
             names.append(self._function(written, f"{prefix}{part.name}"))
         return names
@@ -277,6 +278,24 @@ def _function_doc(part: BoundPart, users: Sequence[int], binding: Binding) -> st
         p.selector.span for p in binding.schedule.parts if p.name == part.name
     )
     return f"{part.name}{where and f', {where}'}: {selector.phrase}"
+
+
+def _stated(part: str, binding: Binding) -> list[str]:
+    """What the file states of a part and nothing proves."""
+    reasons = dict.fromkeys(
+        refusal.reason
+        for stated in binding.stated
+        if part in stated.parts
+        for refusal in stated.relied
+    )
+    if not reasons:
+        return []
+    first, *others = reasons
+    more = f", and {len(others)} more" if others else ""
+    return [
+        "rowwise = true: that its rows do not depend on each other is stated, and not "
+        f"proved: {first}{more}. `dfsc verify` checks it by numbers."
+    ]
 
 
 def _where(users: Sequence[int], section: int, binding: Binding) -> str:

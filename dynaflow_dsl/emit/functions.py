@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from textwrap import wrap
 
 from dynaflow_dsl.bind.fragments import DEVICE, symbols
 from dynaflow_dsl.bind.model import Body
@@ -29,6 +30,9 @@ from dynaflow_dsl.graph.model import (
 from dynaflow_dsl.plan.names import RESERVED, free_name, identifier, role_name
 
 END_OF_SLICE = 2**63 - 1
+
+# What a line of a function's docstring has room for.
+_TEXT_WIDTH = 84
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +69,14 @@ def write_function(
     types: Mapping[str, TensorType],
     about: str,
     scope: str,
+    notes: Sequence[str] = (),
 ) -> FunctionText:
     """The text of one program.
 
     `inputs` are the function's parameters after `w`, in interface order, `weights` maps
     the program's model tensors to fields of `w`, `about` is the first line of the
-    docstring, `scope` the module path that comments are relative to.
+    docstring and `notes` more paragraphs of it, `scope` the module path that comments
+    are relative to.
     """
     writer = _Writer(body, types)
     writer.taken |= RESERVED | {d for t in types.values() for d in _dims(t)}
@@ -92,7 +98,7 @@ def write_function(
         operations.append((len(statements), operation))
         statements += _statement(operation, writer, last_of_line=last_of_line)
     results = [writer.expressions[value] for value in body.outputs]
-    lines += docstring(_about(about, body, inputs, types, results), 4)
+    lines += docstring(_about(about, notes, body, inputs, types, results), 4)
     lines += _preamble(body, writer)
     offset = len(lines)
     lines += statements
@@ -253,6 +259,7 @@ def _size_source(dimension: str, body: Body, writer: _Writer) -> str:
 
 def _about(
     about: str,
+    notes: Sequence[str],
     body: Body,
     parameters: Sequence[str],
     types: Mapping[str, TensorType],
@@ -268,10 +275,13 @@ def _about(
         ("returns" if one else f"returns {name}", str(types[value]))
         for name, value in zip(results, body.outputs, strict=True)
     ]
+    paragraphs = [about]
+    for note in notes:
+        paragraphs += ["", *wrap(note, _TEXT_WIDTH)]
     if not rows:
-        return [about]
+        return paragraphs
     width = max(len(name) for name, _ in rows)
-    return [about, "", *(f"{name:<{width}}  {type_}" for name, type_ in rows)]
+    return [*paragraphs, "", *(f"{name:<{width}}  {type_}" for name, type_ in rows)]
 
 
 def _returned(results: Sequence[str]) -> list[str]:

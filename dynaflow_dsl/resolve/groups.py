@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.resolve.findings import Names, given_twice, unknown_name
 from dynaflow_dsl.resolve.selectors import resolve_selector
-from dynaflow_dsl.resolve.values import options_by_name
+from dynaflow_dsl.resolve.values import flag, options_by_name
 from dynaflow_dsl.resolve.walk import used_at
+from dynaflow_dsl.source import Span
 from dynaflow_dsl.syntax import model as syntax
 
 
@@ -98,6 +99,9 @@ def check_group(group: syntax.PartGroup) -> Iterator[Diagnostic]:
     yield from found
 
 
-def check_part(part: syntax.Part, found: list[Diagnostic]) -> None:
-    """Refuse what this release does not have of parts."""
-    options_by_name(part.options, "part", [], ["rowwise"], found)
+def check_part(part: syntax.Part, found: list[Diagnostic]) -> Span | None:
+    """Look at the options of a part; the one that states `rowwise = true`, or None."""
+    option = options_by_name(part.options, "part", ["rowwise"], [], found).get(
+        "rowwise"
+    )
+    return option.span if option is not None and flag(option, found) else None

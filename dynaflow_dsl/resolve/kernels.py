@@ -13,6 +13,7 @@ from dynaflow_dsl.resolve.findings import given_twice, unknown_name
 from dynaflow_dsl.resolve.values import (
     Scope,
     evaluate,
+    flag,
     options_by_name,
     wrong_value,
 )
@@ -84,7 +85,7 @@ def resolve_kernel(tree: syntax.Kernel, found: list[Diagnostic]) -> model.Kernel
     """A declaration with its options; None where it names nothing importable."""
     known = ("symmetric_memory", "trusted")
     options = options_by_name(tree.options, "kernel", known, [], found)
-    flags = {name: _flag(options.get(name), found) for name in known}
+    flags = {name: flag(options.get(name), found) for name in known}
     if not _TARGET.fullmatch(tree.target.value):
         found.append(
             Diagnostic(
@@ -102,15 +103,6 @@ def resolve_kernel(tree: syntax.Kernel, found: list[Diagnostic]) -> model.Kernel
         tree.span,
         flags["trusted"],
     )
-
-
-def _flag(option: syntax.Argument | None, found: list[Diagnostic]) -> bool:
-    if option is None:
-        return False
-    value = evaluate(option.value, found, {})
-    if value is not None and not isinstance(value, bool):
-        found.append(wrong_value("true or false", value, option.value.span))
-    return value is True
 
 
 def unused_kernels(

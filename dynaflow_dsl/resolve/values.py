@@ -278,3 +278,13 @@ def options_by_name(
         else:
             taken[name] = argument
     return taken
+
+
+def flag(option: syntax.Argument | None, found: list[Diagnostic]) -> bool:
+    """What an option says that is true or false; one that is not given is false."""
+    if option is None:
+        return False
+    value = evaluate(option.value, found, {})
+    if value is not None and not isinstance(value, bool):
+        found.append(wrong_value("true or false", value, option.value.span))
+    return value is True

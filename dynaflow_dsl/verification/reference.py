@@ -7,7 +7,8 @@ the model's own order, on one stream. It reads only the exported program.
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -40,16 +41,26 @@ def run_reference(
     dimension that is split; it is needed when there are several symbolic dimensions.
     Raises ValueError for values that cannot be cut or joined.
     """
-    run = _Run(exported, weights, arguments, whole, pieces, split_input)
-    with torch.no_grad():
-        return run.outputs()
+    return Reference(exported, weights, arguments, whole, pieces, split_input).outputs()
 
 
-class _Run:
+@dataclass(frozen=True, slots=True)
+class Poison:
+    """What replaces one row of all that pieces are given.
+
+    `fill` writes it into a copy of a tensor, at the axis of the rows.
+    """
+
+    row: int
+    fill: Callable[[torch.Tensor, int, int], None]
+
+
+class Reference:
     """Values of nodes: one per node for the whole batch, and one per node and piece.
 
     Views and sizes are computed on the side that asks, when it asks: they read no data,
-    so later writes show through them.
+    so later writes show through them. Arguments are those of `run_reference`; a
+    `poison` changes what enters pieces.
     """
 
     def __init__(
@@ -59,9 +70,11 @@ class _Run:
         arguments: Sequence[Any],
         whole: Collection[str],
         pieces: Sequence[slice],
-        split_input: tuple[int, int] | None,
+        split_input: tuple[int, int] | None = None,
+        poison: Poison | None = None,
     ) -> None:
         self._exported = exported
+        self._poison = poison
         self._graph = exported.graph_module.graph
         self._pieces = pieces
         self._values: dict[tuple[Node, Side], Any] = {}
@@ -73,6 +86,32 @@ class _Run:
 
     def outputs(self) -> Any:
         """Run everything; the program's outputs in the form that the model gave."""
+        with torch.no_grad():
+            return self._outputs()
+
+    def joined(self, name: str) -> torch.Tensor:
+        """The whole value of a node after a run."""
+        value = self._get(self._node(name), None)
+        assert isinstance(value, torch.Tensor)
+        return value
+
+    def without_row(self, name: str, row: int) -> torch.Tensor:
+        """The whole value of a node after a run, but for one row."""
+        node, value = self._node(name), self.joined(name)
+        axis = self._axis(node, exact=False)
+        if axis is None:
+            return value
+        inner = value.shape[axis] // self._pieces[-1].stop
+        before = value.narrow(axis, 0, row * inner)
+        start = (row + 1) * inner
+        behind = value.narrow(axis, start, value.shape[axis] - start)
+        return torch.cat([before, behind], axis)
+
+    def _node(self, name: str) -> Node:
+        found: Node = next(node for node in self._graph.nodes if node.name == name)
+        return found
+
+    def _outputs(self) -> Any:
         for node in self._graph.nodes:
             if node.op != "call_function" or self._homes[node] == "either":
                 continue
@@ -194,6 +233,9 @@ class _Run:
         if axis is None:
             return value
         piece = self._pieces[side]
+        if self._poison is not None:
+            value = value.clone()
+            self._poison.fill(value, axis, self._poison.row)
         return value[(slice(None),) * axis + (piece,)]
 
     def _axis(self, node: Node, *, exact: bool) -> int | None:

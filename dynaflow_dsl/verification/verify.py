@@ -29,6 +29,7 @@ from dynaflow_dsl.verification.report import (
     Recorded,
     Report,
 )
+from dynaflow_dsl.verification.rows import RowClaim, Sample, try_claims
 from dynaflow_dsl.verification.state import ModelState, same_bits
 
 # Device types on which steps become graphs.
@@ -57,6 +58,7 @@ def verify(
     entry: str | None = None,
     schedule: str | None = None,
     claims: Collection[tuple[str, str]] = (),
+    row_claims: Sequence[RowClaim] = (),
     compiled: bool = True,
     seed: int = 0,
     **options: Any,
@@ -68,7 +70,8 @@ def verify(
     adapter's exported program, `whole` its nodes that the schedule runs once, and
     `pieces_of(batch)` the slices of the others: empty when there is no split. `entry`
     and `schedule` name one of several executors. `claims` are pairs of steps, by the
-    labels of the module's map, that must be unordered. `options` go to the module's
+    labels of the module's map, that must be unordered, and `row_claims` say of which
+    operations it is only stated that they are row-wise. `options` go to the module's
     `load`.
 
     For each batch: the module's text, eager, against the reference on the same pieces,
@@ -79,6 +82,8 @@ def verify(
     tolerance; and one step on recording streams, for races, early frees and claims.
     On a device that captures, steps of captured sizes are also replayed as graphs, and
     compared with the compiled module; a size that cannot be captured fails.
+    Claims about rows are held against the numbers of the reference, cut in pieces and
+    with one row replaced.
     Each run starts from the model's buffers as they were, and so does the caller.
     """
     called = adapter if adapter is not None else model
@@ -105,6 +110,7 @@ def verify(
     comparisons: list[Comparison] = []
     recordings: list[Recorded] = []
     failures: list[str] = []
+    samples: list[Sample] = []
     for batch in batches:
         with torch.random.fork_rng():
             torch.manual_seed(seed + batch)
@@ -113,6 +119,7 @@ def verify(
         pieces = pieces_of(batch)
         if any(piece.start >= piece.stop for piece in pieces):
             pieces = ()  # a step with an empty piece runs unsplit
+        samples.append(Sample(arguments, pieces))
 
         def reference(*given: Any, pieces: Sequence[slice] = pieces) -> Any:
             return run_reference(
@@ -159,6 +166,16 @@ def verify(
         failures += (
             f"{k} is not captured: {why}" for k, why in captured.refused.items()
         )
+    rows = try_claims(
+        row_claims,
+        exported,
+        weights,
+        samples,
+        split_input,
+        _apart,
+        lambda dtype: TOLERANCES.get(dtype, 0.0),
+        state.restore,
+    )
     return Report(
         module_map.module,
         text.entry,
@@ -167,6 +184,7 @@ def verify(
         tuple(failures),
         "" if f"{text.schedule}.py" == module_map.module else text.schedule,
         tuple(kernels.trials),
+        rows,
     )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from collections.abc import Collection, Hashable, Mapping
+from dataclasses import dataclass, field, replace
 
 from dynaflow_dsl.graph.model import (
     Graph,
@@ -34,31 +34,54 @@ from dynaflow_dsl.graph.rowwise.storage import (
     references,
 )
 
+NOTHING_STATED: Mapping[str, Hashable] = {}
 
-def check_rows(graph: Graph, dimension: str, region: Collection[str]) -> RowCheck:
+
+def check_rows(
+    graph: Graph,
+    dimension: str,
+    region: Collection[str],
+    stated: Mapping[str, Hashable] = NOTHING_STATED,
+) -> RowCheck:
     """Decide whether the operations named in `region` are row-wise in `dimension`.
 
     Those operations run once per piece of the dimension, all others once on whole
     tensors. Every refusal stands for itself: what follows from a refused operation is
     not refused again. Raises ValueError when the graph has no such dimension.
+
+    Of operations that `stated` gives the same group, somebody states that they are
+    row-wise together: that what others read of them has the rows of its microbatch
+    along the axis that has the split dimension. Where no rule proves it, their results
+    belong to one microbatch (they are `private`) until others read them; memory of
+    others is still watched over.
     """
     if dimension not in {name for name, _, _ in graph.dimensions}:
         raise ValueError(f"the graph has no dimension {dimension}")
     names = frozenset(region)
-    state = _State(dimension, find_storages(graph, names), _producers(graph))
+    state = _State(dimension, find_storages(graph, names), _producers(graph), stated)
+    given = {item.value.storage for item in graph.inputs}
     for item in graph.inputs:
         state.values[item.value.name] = item.value
     for operation in graph.operations:
         for value in operation.results:
             if value is not None:
                 state.values[value.name] = value
+                if value.storage not in given:
+                    state.makers.setdefault(value.storage, operation.name)
     for operation in graph.operations:
         if operation.name in names:
             _step(state, operation, names)
     _check_leaving(state, graph, names)
     for name, reason in hazards(graph, names, state.storages, state.facts):
         state.refuse(name, reason)
-    return RowCheck(state.facts, tuple(state.refusals))
+    return RowCheck(
+        state.facts,
+        tuple(state.refusals),
+        tuple(state.relied),
+        frozenset(state.private),
+        state.claimed,
+        state.rows_written,
+    )
 
 
 @dataclass(slots=True)
@@ -68,14 +91,20 @@ class _State:
     dimension: str
     storages: Storages
     producers: dict[str, Operation]
+    stated: Mapping[str, Hashable]
     values: dict[str, Value] = field(default_factory=dict)
     facts: dict[str, Fact] = field(default_factory=dict)
     entered: set[str] = field(default_factory=set)
     facts_of_storage: defaultdict[int, set[str]] = field(
         default_factory=lambda: defaultdict(set)
     )
+    makers: dict[int, str] = field(default_factory=dict)
     spoiled: set[int] = field(default_factory=set)
     refusals: list[Refusal] = field(default_factory=list)
+    relied: list[Refusal] = field(default_factory=list)
+    private: dict[str, Hashable] = field(default_factory=dict)
+    claimed: dict[str, Rows] = field(default_factory=dict)
+    rows_written: dict[str, str] = field(default_factory=dict)
 
     def refuse(self, operation: str, reason: str) -> None:
         """Note a refusal once."""
@@ -100,10 +129,14 @@ def _producers(graph: Graph) -> dict[str, Operation]:
 
 def _step(state: _State, operation: Operation, region: frozenset[str]) -> None:
     """Find the facts of one operation's results, or refuse it."""
+    if operation.name in state.stated:
+        group = _private_group(state, operation)
+        if group is not None:
+            _rely(state, operation, region, group)
+            return
     rule = rule_for(operation)
     if isinstance(rule, str):
-        state.refuse(operation.name, rule)
-        _spoil(state, operation)
+        _refuse_or_rely(state, operation, region, rule)
         return
     tensors: dict[str, Tensor] = {}
     known = True
@@ -122,12 +155,112 @@ def _step(state: _State, operation: Operation, region: frozenset[str]) -> None:
         if operation.writes:
             _check_write(state, call, fact)
     except RefusedError as error:
+        _refuse_or_rely(state, operation, region, error.reason)
+        return
+    for value in operation.results:
+        if value is not None:
+            state.learn(value, fact)
+
+
+def _refuse_or_rely(
+    state: _State, operation: Operation, region: frozenset[str], reason: str
+) -> None:
+    """Refuse an operation, or rely on what somebody states of it."""
+    if operation.name in state.stated:
+        state.relied.append(Refusal(operation.name, reason))
+        _rely(state, operation, region, state.stated[operation.name])
+    else:
+        state.refuse(operation.name, reason)
+        _spoil(state, operation)
+
+
+def _private_group(state: _State, operation: Operation) -> Hashable | None:
+    """The group to whose microbatch an operand belongs, if it is the operation's own.
+
+    Views of another group's values are made where they are read.
+    """
+    mine = state.stated[operation.name]
+    for name in references(operation):
+        group = state.private.get(name)
+        if group is not None and (operation.view or group == mine):
+            return group
+    return None
+
+
+def _rely(
+    state: _State, operation: Operation, region: frozenset[str], group: Hashable
+) -> None:
+    """Leave what an operation makes to its microbatch.
+
+    It may write what stated operations made, which is then its microbatch's too, or
+    the rows of what others made. What all microbatches share is no one's to write.
+    """
+    for name in references(operation):
+        own = state.private.get(name) == group
+        if not own and not _operand(state, operation, name, region):
+            _spoil(state, operation)
+            return
+    try:
+        for name in operation.writes:
+            _write_privately(state, operation, name, region, group)
+    except RefusedError as error:
         state.refuse(operation.name, error.reason)
         _spoil(state, operation)
         return
     for value in operation.results:
         if value is not None:
-            state.learn(value, fact)
+            state.private[value.name] = group
+
+
+def _write_privately(
+    state: _State,
+    operation: Operation,
+    name: str,
+    region: frozenset[str],
+    group: Hashable,
+) -> None:
+    storage = state.values[name].storage
+    maker = state.makers.get(storage)
+    if maker is not None and state.stated.get(maker) == group:
+        for other in state.facts_of_storage.pop(storage, ()):
+            state.facts.pop(other, None)
+            state.private[other] = group
+        return
+    if name in state.private:
+        raise RefusedError("writes memory of others by a view that no rule follows")
+    target = _operand(state, operation, name, region)
+    if target is None:
+        return
+    if not isinstance(target.fact, Rows):
+        raise RefusedError("writes a tensor that all microbatches share")
+    only = Call(replace(operation, writes=(name,)), {name: target}, state.dimension)
+    _check_write(state, only, target.fact)
+    state.rows_written[name] = operation.name
+
+
+def _claimed(state: _State, name: str) -> Fact:
+    """Return how a private value is split if what is stated of its maker is true.
+
+    A view is made again by its reader, from what it views.
+    """
+    value, producer = state.values[name], state.producers[name]
+    if producer.view:
+        tensors = {}
+        for source in references(producer):
+            private = source in state.private
+            fact = _claimed(state, source) if private else state.facts.get(source)
+            if fact is None:
+                raise RefusedError("is a view of something that was refused")
+            tensors[source] = Tensor(state.values[source], fact)
+        return apply(Call(producer, tensors, state.dimension))
+    claimed = fact_of_shape(value.type.shape, state.dimension)
+    if not isinstance(claimed, Rows):
+        raise RefusedError(
+            f"reads {name} of shape {shape_text(value.type.shape)}, which belongs to "
+            "one microbatch: there are no rows by which it could be put together"
+        )
+    state.claimed[name] = claimed
+    return claimed
 
 
 def apply(call: Call) -> Fact:
@@ -176,6 +309,11 @@ def _operand(
         except RefusedError as error:
             state.refuse(operation.name, error.reason)
     fact = state.facts.get(name)
+    if name in state.private:
+        try:
+            fact = _claimed(state, name)
+        except RefusedError as error:
+            state.refuse(operation.name, error.reason)
     if fact is None or value.storage in state.spoiled:
         return None
     storages = state.storages
@@ -299,6 +437,11 @@ def _check_leaving(state: _State, graph: Graph, region: frozenset[str]) -> None:
             pending.extend(references(producer))
             continue
         fact = state.facts.get(name)
+        if name in state.private:
+            try:
+                _claimed(state, name)
+            except RefusedError as error:
+                state.refuse(producer.name, error.reason)
         if fact is None or isinstance(fact, Shared):
             continue
         if isinstance(fact, RowNumbers):

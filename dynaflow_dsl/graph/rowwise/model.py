@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from dynaflow_dsl.graph.model import (
@@ -61,11 +61,19 @@ class RowCheck:
     """The facts of all values that the region makes or reads, and the refusals.
 
     Values that follow from a refused operation have no fact. Without refusals the
-    region may run once per microbatch.
+    region may run once per microbatch, if what it relies on is true: `relied` are the
+    operations of which somebody stated what no rule proves. `private` are the values
+    that follow from those inside: each belongs to one microbatch. `claimed` are those
+    that are rows if the statement is true, and `written` the inputs of such operations
+    whose rows they write.
     """
 
     facts: Mapping[str, Fact]
     refusals: tuple[Refusal, ...]
+    relied: tuple[Refusal, ...] = ()
+    private: frozenset[str] = frozenset()
+    claimed: Mapping[str, Rows] = field(default_factory=dict)
+    written: Mapping[str, str] = field(default_factory=dict)
 
 
 class RefusedError(Exception):
