@@ -93,6 +93,7 @@ SHOWN_OTHERWISE = {
     "DFS130": "about another file",
     "DFS122": "about a model",
     "DFS314": "about a model",
+    "DFS605": "about a model",
 }
 
 

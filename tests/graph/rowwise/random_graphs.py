@@ -33,6 +33,7 @@ from tests.graph.rowwise.building import Builder
 from tests.graph.rowwise.interpreter import difference, leaking_row
 from tests.graph.rowwise.programs import INPUTS, KINDS, Step, program
 from tests.graph.rowwise.signatures import OPERATORS, call_of
+from tests.graph.rowwise.vmapped import NotVmappedError, vmapped_difference
 
 
 @dataclass(slots=True)
@@ -59,7 +60,7 @@ def drawn(number: int) -> tuple[tuple[int, ...], list[Step]]:
             other=random.randrange(12),
             inside=random.random() < 0.9,
         )
-        for _ in range(random.randint(1, 9))
+        for _ in range(random.randint(2, 9))
     ]
     return inputs, steps
 
@@ -95,6 +96,12 @@ def examine(number: int, found: Found) -> None:
         except RuntimeError:
             # Decompositions of matrices refuse NaN; the pieces have judged already.
             found.verdicts["(not poisoned)"] += 1
+    if accepted and shown is None and len(region) == len(graph.operations):
+        try:
+            shown = vmapped_difference(graph, tensors)
+            found.verdicts["(one row's program agrees)"] += shown is None
+        except NotVmappedError:
+            found.verdicts["(one row's program not mapped)"] += 1
     leaks = "leaks" if shown else "does not leak"
     found.verdicts[f"{'accepted' if accepted else 'refused'}, {leaks}"] += 1
     names = {item.operator for item in graph.operations if item.name in region}
