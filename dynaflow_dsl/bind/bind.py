@@ -32,6 +32,7 @@ from dynaflow_dsl.bind.remainder import place_the_rest
 from dynaflow_dsl.bind.rows import split_rows
 from dynaflow_dsl.bind.selectors import Modules, Scope, index_modules
 from dynaflow_dsl.bind.shared import release_shared
+from dynaflow_dsl.bind.stated import broken_plugin
 from dynaflow_dsl.bind.unmatched import partly_matched
 from dynaflow_dsl.bind.variables import number_variables
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Result, Severity
@@ -46,6 +47,8 @@ def bind(schedule: Schedule, graph: Graph) -> Result[Binding]:
     the wrong order, parts that are not convex, layers that are connected differently,
     rows that a split would mix.
     """
+    if broken := tuple(broken_plugin(schedule)):
+        return Result(None, broken)
     sections = schedule.sections
     dependence = analyse(graph)
     modules = index_modules(graph.modules, dependence)

@@ -185,11 +185,12 @@ class Gaps:
 
 @dataclass(frozen=True, slots=True)
 class StatedRows:
-    """What a file states of parts, in one iteration, and no rule proves.
+    """What a file states of parts, in one iteration, or a plug-in of one operation.
 
     The `operations` of `parts` together are row-wise: `results`, which others read, and
     the rows of the inputs in `written` depend on the same rows of what is read alone.
     `relied` are the operations that no rule proves, and why; the first ran in `module`.
+    Of one that is `declared`, a plug-in says it.
     """
 
     parts: tuple[str, ...]
@@ -198,6 +199,7 @@ class StatedRows:
     written: tuple[str, ...]
     relied: tuple[Refusal, ...]
     module: str
+    declared: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,11 @@ from dynaflow_dsl.bind.ownership import Owner
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Severity
 from dynaflow_dsl.graph.rowwise import Refusal, RowCheck, RowNumbers, Rows
 from dynaflow_dsl.graph.rowwise.sizes import ONE
+from dynaflow_dsl.operations.rows import (
+    DeclarationError,
+    PluginError,
+    declared_rows,
+)
 from dynaflow_dsl.resolve.model import Part, Schedule
 from dynaflow_dsl.source import Span
 
@@ -38,6 +43,29 @@ def stated_unsplit(schedule: Schedule, joined: Collection[str]) -> Iterator[Diag
             Label(part.rowwise, why),
             helps=(help_,),
         )
+
+
+def broken_plugin(schedule: Schedule) -> Iterator[Diagnostic]:
+    """DFS117: plug-ins that say how operators treat rows, where that is asked."""
+    if schedule.split is None and not schedule.captures:
+        return
+    place = schedule.split.span if schedule.split else schedule.captures[0].span
+    try:
+        declared_rows()
+    except PluginError as error:
+        message = f"plug-in '{error.name}' cannot be imported"
+        note = f"{error.place}: {error}"
+    except DeclarationError as error:
+        message, note = "plug-ins contradict each other", f"{error}"
+    else:
+        return
+    yield Diagnostic(
+        "DFS117",
+        message,
+        Label(place, "plug-ins may say how operators treat rows"),
+        notes=(note,),
+        helps=("repair the package that brings it, or uninstall it",),
+    )
 
 
 def stated_operations(
@@ -116,7 +144,33 @@ def stated_rows(
                 ].module,
             )
         )
+    stated += _declared(inner, dependence, check)
     return tuple(stated), found
+
+
+def _declared(
+    inner: Mapping[Owner, Fragment], dependence: Dependence, check: RowCheck
+) -> Iterator[StatedRows]:
+    """What plug-ins declare of operations that parts run on rows."""
+    homes = {
+        number: owner.part
+        for owner, fragment in inner.items()
+        for number in fragment.numbers
+    }
+    for name in check.declared:
+        number = dependence.number[name]
+        operation = dependence.operations[number]
+        results = [value.name for value in operation.results if value is not None]
+        results += [name for name in operation.writes if name in dependence.producer]
+        yield StatedRows(
+            parts=(homes[number],),
+            operations=frozenset({name}),
+            results=tuple(results),
+            written=operation.writes,
+            relied=(Refusal(name, "a plug-in declares how it treats rows"),),
+            module=operation.module,
+            declared=True,
+        )
 
 
 def _groups(
@@ -146,7 +200,9 @@ def needless_statements(bindings: Sequence[Binding]) -> Iterator[Diagnostic]:
     """DFS604: parts of which nothing had to be stated, in any entry."""
     needed: dict[Span, bool] = {}
     for binding in bindings:
-        relied = {part for one in binding.stated for part in one.parts}
+        relied = {
+            part for one in binding.stated if not one.declared for part in one.parts
+        }
         for name, part in stating_parts(binding.schedule).items():
             assert part.rowwise is not None
             before = needed.get(part.rowwise, False)

@@ -318,9 +318,13 @@ def _row_claims(binding: Binding) -> list[Any]:
         if others:
             reason += f", and {len(others)} more"
         word = "part" if len(stated.parts) == 1 else "parts"
+        who = f"{word} {', '.join(stated.parts)}"
+        if stated.declared:
+            reason = f"{describe(operations[first.operation])}, {who}"
+            who = f"the plug-in of {operations[first.operation].operator}"
         claims.append(
             RowClaim(
-                f"{word} {', '.join(stated.parts)}",
+                who,
                 stated.operations,
                 stated.results,
                 reason,

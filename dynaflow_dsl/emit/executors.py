@@ -282,19 +282,29 @@ def _function_doc(part: BoundPart, users: Sequence[int], binding: Binding) -> st
 
 def _stated(part: str, binding: Binding) -> list[str]:
     """What the file states of a part and nothing proves."""
+    mine = [stated for stated in binding.stated if part in stated.parts]
     reasons = dict.fromkeys(
         refusal.reason
-        for stated in binding.stated
-        if part in stated.parts
+        for stated in mine
+        if not stated.declared
         for refusal in stated.relied
     )
+    named = {name for one in mine if one.declared for name in one.operations}
+    declared = sorted({o.operator for o in binding.graph.operations if o.name in named})
+    notes = []
+    if declared:
+        notes.append(
+            f"A plug-in declares how {', '.join(declared)} treats rows; `dfsc verify` "
+            "checks it by numbers."
+        )
     if not reasons:
-        return []
+        return notes
     first, *others = reasons
     more = f", and {len(others)} more" if others else ""
     return [
+        *notes,
         "rowwise = true: that its rows do not depend on each other is stated, and not "
-        f"proved: {first}{more}. `dfsc verify` checks it by numbers."
+        f"proved: {first}{more}. `dfsc verify` checks it by numbers.",
     ]
 
 

@@ -48,11 +48,11 @@ def run_reference(
 class Poison:
     """What replaces one row of all that pieces are given.
 
-    `fill` writes it into a copy of a tensor, at the axis of the rows.
+    `fill` is given that row of a tensor's copy, to write, and the one before.
     """
 
     row: int
-    fill: Callable[[torch.Tensor, int, int], None]
+    fill: Callable[[torch.Tensor, torch.Tensor], None]
 
 
 class Reference:
@@ -60,7 +60,8 @@ class Reference:
 
     Views and sizes are computed on the side that asks, when it asks: they read no data,
     so later writes show through them. Arguments are those of `run_reference`; a
-    `poison` changes what enters pieces.
+    `poison` changes what enters pieces, and with `blocks` an axis may hold several
+    places for each row, one row's after the other's.
     """
 
     def __init__(
@@ -72,9 +73,11 @@ class Reference:
         pieces: Sequence[slice],
         split_input: tuple[int, int] | None = None,
         poison: Poison | None = None,
+        blocks: bool = False,
     ) -> None:
         self._exported = exported
         self._poison = poison
+        self._blocks = blocks
         self._graph = exported.graph_module.graph
         self._pieces = pieces
         self._values: dict[tuple[Node, Side], Any] = {}
@@ -229,14 +232,18 @@ class Reference:
             axis = self._axis(node, exact=False)
             return parts[0] if axis is None else torch.cat(parts, axis)
         value = self._get(node, None)
-        axis = self._axis(node, exact=True)
+        axis = self._axis(node, exact=not self._blocks)
         if axis is None:
             return value
         piece = self._pieces[side]
+        inner = value.shape[axis] // self._pieces[-1].stop if self._blocks else 1
         if self._poison is not None:
             value = value.clone()
-            self._poison.fill(value, axis, self._poison.row)
-        return value[(slice(None),) * axis + (piece,)]
+            row = value.narrow(axis, self._poison.row * inner, inner)
+            before = value.narrow(axis, (self._poison.row - 1) * inner, inner)
+            self._poison.fill(row, before)
+        cut = slice(piece.start * inner, piece.stop * inner)
+        return value[(slice(None),) * axis + (cut,)]
 
     def _axis(self, node: Node, *, exact: bool) -> int | None:
         """The axis of a tensor that holds the split dimension; None if no axis does."""

@@ -136,6 +136,7 @@ class _Bench:
             pieces,
             self.split_input,
             poison,
+            blocks=True,
         )
         try:
             run.outputs()
@@ -187,17 +188,15 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
-def _noise(tensor: torch.Tensor, axis: int, row: int) -> None:
+def _noise(row: torch.Tensor, before: torch.Tensor) -> None:
     """Replace a row by other numbers: drawn ones, or those of its neighbour."""
-    target = tensor.select(axis, row)
-    if tensor.is_floating_point() or tensor.is_complex():
-        generator = torch.Generator().manual_seed(row)
-        drawn = torch.randn(target.shape, generator=generator, dtype=torch.float64)
-        target.copy_(drawn)
+    if row.is_floating_point() or row.is_complex():
+        generator = torch.Generator().manual_seed(0)
+        row.copy_(torch.randn(row.shape, generator=generator, dtype=torch.float64))
     else:
-        target.copy_(tensor.select(axis, row - 1).clone())
+        row.copy_(before.clone())
 
 
-def _not_a_number(tensor: torch.Tensor, axis: int, row: int) -> None:
-    if tensor.is_floating_point() or tensor.is_complex():
-        tensor.select(axis, row).fill_(float("nan"))
+def _not_a_number(row: torch.Tensor, before: torch.Tensor) -> None:
+    if row.is_floating_point() or row.is_complex():
+        row.fill_(float("nan"))

@@ -325,9 +325,8 @@ def test_what_is_stated_of_rows_is_checked(
 
 def test_a_false_statement_fails(workspace: Workspace, capsys: Capture) -> None:
     old, new = SORTING
-    workspace.change(
-        workspace.targets, old, new.replace("y[torch.argsort(order)]", "y")
-    )
+    never_back = new.replace("y[torch.argsort(order)]", "y")
+    workspace.change(workspace.targets, old, never_back)
     workspace.change(workspace.schedule, *STATED)
     assert workspace.compile() == 0
     capsys.readouterr()

@@ -81,6 +81,7 @@ def check_rows(
         frozenset(state.private),
         state.claimed,
         state.rows_written,
+        tuple(state.declared),
     )
 
 
@@ -105,6 +106,7 @@ class _State:
     private: dict[str, Hashable] = field(default_factory=dict)
     claimed: dict[str, Rows] = field(default_factory=dict)
     rows_written: dict[str, str] = field(default_factory=dict)
+    declared: list[str] = field(default_factory=list)
 
     def refuse(self, operation: str, reason: str) -> None:
         """Note a refusal once."""
@@ -151,15 +153,28 @@ def _step(state: _State, operation: Operation, region: frozenset[str]) -> None:
         return
     call = Call(operation, tensors, state.dimension)
     try:
-        fact = apply(call)
-        if operation.writes:
-            _check_write(state, call, fact)
+        facts = apply(call)
+        if rule.declared:
+            _check_declared(state, call)
+        elif operation.writes:
+            _check_write(state, call, facts[0])
     except RefusedError as error:
         _refuse_or_rely(state, operation, region, error.reason)
         return
-    for value in operation.results:
+    if rule.declared and not call.all_shared():
+        state.declared.append(operation.name)
+    for value, fact in zip(operation.results, facts, strict=False):
         if value is not None:
             state.learn(value, fact)
+
+
+def _check_declared(state: _State, call: Call) -> None:
+    """Make sure that every argument that is written in place keeps its fact."""
+    for name in call.operation.writes:
+        only = Call(
+            replace(call.operation, writes=(name,)), call.tensors, state.dimension
+        )
+        _check_write(state, only, call.tensors[name].fact)
 
 
 def _refuse_or_rely(
@@ -252,7 +267,7 @@ def _claimed(state: _State, name: str) -> Fact:
             if fact is None:
                 raise RefusedError("is a view of something that was refused")
             tensors[source] = Tensor(state.values[source], fact)
-        return apply(Call(producer, tensors, state.dimension))
+        return _view_fact(Call(producer, tensors, state.dimension))
     claimed = fact_of_shape(value.type.shape, state.dimension)
     if not isinstance(claimed, Rows):
         raise RefusedError(
@@ -263,8 +278,11 @@ def _claimed(state: _State, name: str) -> Fact:
     return claimed
 
 
-def apply(call: Call) -> Fact:
-    """Apply an operator's rule and hold its answer against the shapes."""
+def apply(call: Call) -> tuple[Fact, ...]:
+    """Apply an operator's rule and hold its answer against the shapes.
+
+    Returns a fact for each result; for an in-place write without any, its target's.
+    """
     operation = call.operation
     rule = rule_for(operation)
     if isinstance(rule, str):
@@ -276,17 +294,24 @@ def apply(call: Call) -> Fact:
     if operation.writes:
         first = operation.arguments[0] if operation.arguments else None
         only_first = operation.writes == (getattr(first, "name", None),)
-        if not rule.in_place or not only_first:
+        if not rule.in_place or not (only_first or rule.declared):
             raise RefusedError(f"no row rule for what {operation.operator} writes")
     # Nothing differs between microbatches, so nothing can in the result.
     same = not sized and call.all_shared() and not (rule.chance or rule.hidden)
-    fact = Shared() if same else rule.apply(call)
-    for value in operation.results:
+    found = Shared() if same else rule.apply(call)
+    many = max(1, len(operation.results))
+    facts = found if isinstance(found, tuple) else (found,) * many
+    for value, fact in zip(operation.results, facts, strict=False):
         if value is not None:
             reason = why_not_fitting(fact, value.type.shape, call.dimension)
             if reason is not None:
                 raise RefusedError(reason)
-    return fact
+    return facts
+
+
+def _view_fact(call: Call) -> Fact:
+    """Apply the rule of a view, all of whose results are split alike."""
+    return apply(call)[0]
 
 
 def _spoil(state: _State, operation: Operation) -> None:
@@ -415,7 +440,7 @@ def _followed(state: _State, value: Value) -> tuple[str, Fact]:
         else:
             fact = entering_fact(source, state.dimension)
         tensors[name] = Tensor(source, fact)
-    return root, apply(Call(producer, tensors, state.dimension))
+    return root, _view_fact(Call(producer, tensors, state.dimension))
 
 
 def _check_leaving(state: _State, graph: Graph, region: frozenset[str]) -> None:

@@ -65,7 +65,8 @@ class RowCheck:
     operations of which somebody stated what no rule proves. `private` are the values
     that follow from those inside: each belongs to one microbatch. `claimed` are those
     that are rows if the statement is true, and `written` the inputs of such operations
-    whose rows they write.
+    whose rows they write. `declared` are operations of which plug-ins declare how they
+    treat rows.
     """
 
     facts: Mapping[str, Fact]
@@ -74,6 +75,7 @@ class RowCheck:
     private: frozenset[str] = frozenset()
     claimed: Mapping[str, Rows] = field(default_factory=dict)
     written: Mapping[str, str] = field(default_factory=dict)
+    declared: tuple[str, ...] = ()
 
 
 class RefusedError(Exception):
@@ -205,19 +207,21 @@ class Rule:
     """How one operator treats rows.
 
     `apply` returns the fact that holds for every result (and, written in place, for the
-    target) or raises `RefusedError`. `sizes` says that the operator's integers are
-    shapes or bounds that the function looks at, so that they may hold the split
-    dimension. `in_place` allows a write into the first argument. `chance` says that
+    target), or one for each result, or raises `RefusedError`. `sizes` says that the
+    operator's integers are shapes or bounds that the function looks at, so that they
+    may hold the split dimension. `in_place` allows a write into the first argument. `chance` says that
     the function makes sure that nothing random happens. `hidden` says that the operator
     may write what its signature does not say, so that the function is asked also where
-    all operands are shared.
+    all operands are shared. `declared` says that it is what a plug-in declares: then
+    any argument may be written, and keeps its fact.
     """
 
-    apply: Callable[[Call], Fact]
+    apply: Callable[[Call], Fact | tuple[Fact, ...]]
     sizes: bool = False
     in_place: bool = False
     chance: bool = False
     hidden: bool = False
+    declared: bool = False
 
 
 def plain_integer(argument: Argument, name: str) -> int:

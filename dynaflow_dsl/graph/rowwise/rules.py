@@ -18,8 +18,10 @@ from dynaflow_dsl.graph.rowwise import (
     transforms,
     views,
 )
+from dynaflow_dsl.graph.rowwise.declared import declared_rule
 from dynaflow_dsl.graph.rowwise.model import Call, Fact, RefusedError, Rule, Shared
 from dynaflow_dsl.graph.rowwise.sizes import mentions
+from dynaflow_dsl.operations.rows import rows_of
 
 RULES: dict[str, Rule] = {
     **pointwise.RULES,
@@ -96,5 +98,8 @@ def rule_for(operation: Operation) -> Rule | str:
     if not chance and RANDOM_TAGS.intersection(operation.tags):
         return "draws random numbers, which are others in each microbatch"
     if rule is None:
+        declared = rows_of(operator)
+        if declared is not None:
+            return declared_rule(declared)
         return WITHOUT_RULE.get(operator, _UNKNOWN)
     return rule

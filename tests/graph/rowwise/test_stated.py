@@ -41,7 +41,7 @@ def test_rows_that_are_moved_and_put_back() -> None:
     check = check_rows(graph, "batch", build.names(), groups)
     assert check.refusals == ()
     assert [refusal.operation for refusal in check.relied] == ["op_1"]
-    assert set(check.private) == {name for name in build.types} - {
+    assert set(check.private) == set(build.types) - {
         source.name,
         "op_0_0",
     }
