@@ -209,11 +209,11 @@ class Rule:
     `apply` returns the fact that holds for every result (and, written in place, for the
     target), or one for each result, or raises `RefusedError`. `sizes` says that the
     operator's integers are shapes or bounds that the function looks at, so that they
-    may hold the split dimension. `in_place` allows a write into the first argument. `chance` says that
-    the function makes sure that nothing random happens. `hidden` says that the operator
-    may write what its signature does not say, so that the function is asked also where
-    all operands are shared. `declared` says that it is what a plug-in declares: then
-    any argument may be written, and keeps its fact.
+    may hold the split dimension. `in_place` allows a write into the first argument.
+    `chance` says that the function makes sure that nothing random happens. `hidden`
+    says that the operator may write what its signature does not say, so that the
+    function is asked also where all operands are shared. `declared` says that it is
+    what a plug-in declares: then any argument may be written, and keeps its fact.
     """
 
     apply: Callable[[Call], Fact | tuple[Fact, ...]]
