@@ -71,7 +71,10 @@ def split_rows(
     region = {dependence.operations[number].name for number in home}
     parts = stating_parts(schedule)
     given = stated_operations(schedule, inner, dependence)
-    check = check_rows(graph, split.dimension, region, given)
+    # What is proved need not be relied on.
+    check = check_rows(graph, split.dimension, region)
+    if check.refusals and given:
+        check = check_rows(graph, split.dimension, region, given)
     found = []
     for refusal in check.refusals:
         operation = dependence.operations[dependence.number[refusal.operation]]

@@ -297,7 +297,7 @@ SORTING = (
     "return x + self.down(torch.relu(self.up(self.norm(x))))",
     """order = torch.argsort(x[:, 0])
         y = self.down(torch.relu(self.up(self.norm(x)))[order])
-        return x + y[torch.argsort(order)]""",
+        return x + y[torch.argsort(order * 1)]""",
 )
 
 
@@ -325,7 +325,7 @@ def test_what_is_stated_of_rows_is_checked(
 
 def test_a_false_statement_fails(workspace: Workspace, capsys: Capture) -> None:
     old, new = SORTING
-    never_back = new.replace("y[torch.argsort(order)]", "y")
+    never_back = new.replace("y[torch.argsort(order * 1)]", "y")
     workspace.change(workspace.targets, old, never_back)
     workspace.change(workspace.schedule, *STATED)
     assert workspace.compile() == 0

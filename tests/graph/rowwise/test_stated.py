@@ -9,9 +9,10 @@ from tests.graph.rowwise.tracing import Given, rows, shared
 
 
 def ordered(build: Builder, source: Reference) -> tuple[Reference, Reference]:
-    """The rows in another order, and the order."""
+    """The rows in another order, and the order, in a way that no rule follows."""
     column = build.call("aten.select.int", source, 1, 0)
     order = build.call("aten.argsort.default", column)
+    order = build.call("aten.mul.Scalar", order, 1)
     return build.call("aten.index.Tensor", source, (order,)), order
 
 
