@@ -48,7 +48,9 @@ def load_case(path: Path, batch: int, entry: str | None) -> tuple[str, Case]:
     torch.manual_seed(0)
     case = Case(
         adapted=spec.adapted,
-        load=lambda: find_executor(module.load(spec.model, device), chosen),
+        load=lambda **options: find_executor(
+            module.load(spec.model, device, **options), chosen
+        ),
         arguments=spec.entries[chosen].arguments(dict.fromkeys(spec.dimensions, batch)),
         in_place=(),
         device=torch.device(device),

@@ -184,11 +184,18 @@ def _bench(
         reporter.fail()
 
 
-def _load(module: ModuleType, spec: Any, device: Any, entry: str, schedule: str) -> Any:
+def _load(
+    module: ModuleType,
+    spec: Any,
+    device: Any,
+    entry: str,
+    schedule: str,
+    **options: Any,
+) -> Any:
     """The executor of an entry and a schedule, loaded anew."""
     from dynaflow_dsl.verification.verify import find_executor
 
-    return find_executor(module.load(spec.model, device), entry, schedule)
+    return find_executor(module.load(spec.model, device, **options), entry, schedule)
 
 
 def _sizes(binding: Binding, size: int | None) -> dict[str, int]:

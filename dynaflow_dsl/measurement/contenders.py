@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from dynaflow_dsl.runtime.executor import Executor
 
@@ -24,8 +24,10 @@ ON_CUDA = (
     "reduce-overhead",
     "torch.compile, captured",
     "max-autotune, captured",
+    "torch.compile, captured, copying",
     "sequential",
     "scheduled",
+    "scheduled, copying",
 )
 _WARM_UPS = 3
 
@@ -54,8 +56,9 @@ def names_for(device: torch.device) -> tuple[str, ...]:
 def make(case: Case, name: str) -> Call:
     """A call that runs one step; raises ValueError for an unknown name.
 
-    Those that are captured by hand read their inputs where they lie and give the
-    graph's own outputs: they copy nothing, which an executor does.
+    Those that are captured, by hand or by an executor, read their inputs where they lie
+    and lend the graph's own outputs. "Copying" ones copy both, as an executor does by
+    default.
     """
     match name:
         case "eager":
@@ -72,9 +75,13 @@ def make(case: Case, name: str) -> Call:
         case "max-autotune, captured":
             mode = "max-autotune-no-cudagraphs"
             return _captured(_call(_compiled(case, mode), case.arguments))
+        case "torch.compile, captured, copying":
+            return _copying(case, _compiled(case, None))
         case "sequential":
-            return _call(_sequential(case.load), case.arguments)
+            return _lent(_sequential(case.load), case)
         case "scheduled":
+            return _lent(case.load(outputs="lent"), case)
+        case "scheduled, copying":
             return _call(case.load(), case.arguments)
     raise ValueError(f"no contender is named {name}")
 
@@ -90,7 +97,7 @@ def _sequential(load: Load) -> Executor:
     before = os.environ.get("DFSC_SEQUENTIAL")
     os.environ["DFSC_SEQUENTIAL"] = "1"
     try:
-        return load()
+        return load(outputs="lent")
     finally:
         if before is None:
             del os.environ["DFSC_SEQUENTIAL"]
@@ -123,6 +130,43 @@ def _captured(call: Call) -> Call:
         return outputs
 
     return replay
+
+
+def _lent(step: Executor, case: Case) -> Call:
+    """A step whose inputs lie in the memory that its graph reads."""
+    sizes = step.sizes_of(step.arrange(tuple(case.arguments), {}))
+    buffers = step.buffers(**sizes)
+    arguments = []
+    for name, given in zip(step.inputs, case.arguments, strict=True):
+        own = buffers.get(name, given)
+        for target, source in zip(tree_leaves(own), tree_leaves(given), strict=True):
+            if target is not source:
+                target.copy_(source)
+        arguments.append(own)
+    return _call(step, arguments)
+
+
+def _copying(case: Case, step: Callable[..., Any]) -> Call:
+    """A captured step whose inputs lie elsewhere each time, and whose outputs stay."""
+    own = [
+        given if position in case.in_place else tree_map(lambda one: one.clone(), given)
+        for position, given in enumerate(case.arguments)
+    ]
+    replay = _captured(_call(step, own))
+    pairs = [
+        (target, source)
+        for target, source in zip(
+            tree_leaves(own), tree_leaves(case.arguments), strict=True
+        )
+        if target is not source
+    ]
+
+    def call() -> Any:
+        for target, source in pairs:
+            target.copy_(source)
+        return tree_map(lambda one: one.clone(), replay())
+
+    return call
 
 
 def largest_difference(given: Any, expected: Any) -> float:

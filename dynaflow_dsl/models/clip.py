@@ -40,7 +40,20 @@ CLIP = Architecture(
         "projection_dim": 32,
         "initializer_factor": 10.0,
     },
-    published={"base": {}},
+    published={
+        "base": {},
+        "large": {
+            "projection_dim": 768,
+            "text_config.hidden_size": 768,
+            "text_config.num_attention_heads": 12,
+            "text_config.intermediate_size": 3072,
+            "vision_config.hidden_size": 1024,
+            "vision_config.intermediate_size": 4096,
+            "vision_config.num_hidden_layers": 24,
+            "vision_config.num_attention_heads": 16,
+            "vision_config.patch_size": 14,
+        },
+    },
     fields={
         "layers": _both("num_hidden_layers"),
         "hidden": _both("hidden_size"),

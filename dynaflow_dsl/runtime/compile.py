@@ -29,6 +29,7 @@ from dynaflow_dsl.runtime.inductor import (
     load_artifact,
     without_wrapper,
 )
+from dynaflow_dsl.runtime.inputs import dimensions_of
 from dynaflow_dsl.runtime.sizes import all_hold, for_other_sizes, sample_sizes
 from dynaflow_dsl.runtime.variants import (
     Literal,
@@ -37,7 +38,6 @@ from dynaflow_dsl.runtime.variants import (
     TensorLayout,
     Traced,
     Variant,
-    dimensions_of,
     fake_arguments,
     observe,
     trace_text,
@@ -66,14 +66,15 @@ def compile_parts(
     device: torch.device,
     folder: Path,
     loaded: dict[str, Loaded] | None = None,
-    static: Sequence[Mapping[str, int]] = (),
+    static: Sequence[tuple[Mapping[str, int], bool]] = (),
 ) -> dict[str, list[Call]]:
     """One compiled callable for each iteration of each part.
 
     Artifacts are kept in `folder` and shared by everything that looks the same: equal
     layers, other entries, other processes. Where the compiler's choices hold for some
     sizes only, a part is compiled again for others; sizes that are left then run its
-    text. `loaded` holds what other executors of the module compiled, by key, and takes
+    text. `static` are sizes to compile for alone, and whether those steps run unsplit.
+    `loaded` holds what other executors of the module compiled, by key, and takes
     what this one does. Raises LoadError (DFS805) where a part cannot be compiled.
     """
     known = {} if loaded is None else loaded
@@ -100,7 +101,10 @@ def compile_parts(
                 sampled = list(sample_sizes(dimensions, executor.dimensions))
                 compiled[variant] = tuple(for_other_sizes(first, make, sampled))
             alone = _for_sizes_alone(
-                [observe(executor, functions, weights, device, one) for one in static],
+                [
+                    observe(executor, functions, weights, device, sizes, unsplit)
+                    for sizes, unsplit in static
+                ],
                 lambda variant, part: _compiled(
                     variant, part, (), {}, identity, folder, known
                 ),

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from dynaflow_dsl.runtime.cuda_streams import CudaStreams
-from dynaflow_dsl.runtime.graphs import Graph, Nodes, Watch
+from dynaflow_dsl.runtime.graphs import Graph, Nodes, Pools, Watch
 
 # Kinds of nodes in the driver's numbering (CUgraphNodeType).
 _KERNEL, _COPY, _FILL = 0, 1, 2
@@ -27,15 +27,23 @@ _last_stream: dict[int, tuple[int | None, torch.cuda.Stream | None]] = {}
 
 
 class CudaGraphs:
-    """Records steps of one executor into graphs that share a pool of memory."""
+    """Records steps of one executor into graphs that share `pools` with others.
 
-    def __init__(self, device: torch.device, streams: CudaStreams) -> None:
+    All replays of a device run one after the other (see `take_turn`), so that graphs
+    may use the same memory.
+    """
+
+    def __init__(
+        self, device: torch.device, streams: CudaStreams, pools: Pools
+    ) -> None:
         assert device.index is not None
         self._device = device
         self._index: int = device.index
         self._sides = [stream.stream for stream in streams.sides]
-        # Graphs share the last; a failed capture leaves its pool unusable for others.
-        self._pools: list[Any] = [torch.cuda.graph_pool_handle()]
+        # A failed capture leaves its pool unusable for others.
+        self._pools = pools.handles
+        if not self._pools:
+            self._pools.append(torch.cuda.graph_pool_handle())
         # Made when something is first recorded.
         self._stream: torch.cuda.Stream | None = None
         self._graph: torch.cuda.CUDAGraph | None = None

@@ -11,9 +11,16 @@ import torch
 
 from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.graphs import GraphBackend
+from dynaflow_dsl.runtime.input_memory import allocated
 from dynaflow_dsl.runtime.inputs import Bounds, InputCheck, InputSpecs
 from dynaflow_dsl.runtime.kernels import ComparedOnce
-from dynaflow_dsl.runtime.model import Capture, Part, Split, StreamOptions
+from dynaflow_dsl.runtime.model import (
+    Capture,
+    Part,
+    Split,
+    StreamOptions,
+    TensorSpec,
+)
 from dynaflow_dsl.runtime.recording import Parts
 from dynaflow_dsl.runtime.replay import Replays
 from dynaflow_dsl.runtime.report import StepReport
@@ -29,7 +36,8 @@ class Setup:
 
     `calls` holds one callable per iteration of each part. `explain` adds to an
     exception where in the schedule it was raised. `graphs` records steps; None where
-    nothing is captured.
+    nothing is captured. With `lend`, what a captured step returns is the graph's own
+    memory.
     """
 
     calls: Mapping[str, Sequence[Call]]
@@ -38,6 +46,7 @@ class Setup:
     explain: Callable[[BaseException], None]
     always_sequential: bool = False
     graphs: GraphBackend | None = None
+    lend: bool = False
 
 
 class Executor:
@@ -103,6 +112,7 @@ class Executor:
                 setup.graphs,
                 setup.explain,
                 lambda: sum(one.compared for one in trusted),
+                setup.lend,
             )
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
@@ -111,21 +121,25 @@ class Executor:
         Runs `step`, or `sequential` where a piece of the split would be empty. Raises
         InputError (DFS802) for inputs that the module was not made for.
         """
+        arguments = self.arrange(arguments, named)
         replays = self.replays
-        if replays is not None and not named:
+        if replays is not None:
             replay = replays.find(arguments)
-            if replay is not None:
+            if replay is not None and not replay.unsplit:
                 return replays.run(replay, arguments)
-        arguments, sizes = self.check(arguments, named)
-        return self.run(arguments, sizes)
+        return self.run(arguments, self.sizes_of(arguments))
 
-    def check(
+    def arrange(
         self, arguments: tuple[Any, ...], named: Mapping[str, Any]
-    ) -> tuple[tuple[Any, ...], Mapping[str, int]]:
-        """The arguments of a step by position, and the sizes of its dimensions."""
+    ) -> tuple[Any, ...]:
+        """The arguments of a step by position. Raises InputError (DFS802)."""
         if named or len(arguments) != self._count:
-            arguments = self._check.arrange(arguments, named)
-        return arguments, self._check(arguments)
+            return self._check.arrange(arguments, named)
+        return arguments
+
+    def sizes_of(self, arguments: tuple[Any, ...]) -> Mapping[str, int]:
+        """The sizes of a step's dimensions. Raises InputError (DFS802)."""
+        return self._check(arguments)
 
     def fills(self, sizes: Mapping[str, int]) -> bool:
         """Whether every piece of the split has a row in a step of these sizes."""
@@ -139,28 +153,53 @@ class Executor:
         *,
         sequential: bool = False,
     ) -> Any:
-        """Run a step with arguments that were checked; `sequential` runs it unsplit.
-
-        A step that is asked to be unsplit is not captured: the graph of its size is
-        that of the schedule.
-        """
-        replays = None if sequential else self.replays
+        """Run a step with arguments that were checked; `sequential` runs it unsplit."""
         run = self.step
-        if sequential or self._always_sequential or not self.fills(sizes):
+        fills = self.fills(sizes)
+        if sequential or self._always_sequential or not fills:
             run = self.sequential
         try:
             with torch.no_grad():
-                if replays is not None:
-                    return replays(run, arguments, sizes)
-                return run(*arguments)
+                if self.replays is None:
+                    return run(*arguments)
+                # Of a size that cannot be split there is one step, whoever asks.
+                return self.replays(run, arguments, sizes, unsplit=sequential and fills)
         except Exception as error:
             self._explain(error)
             raise
 
-    def report(self) -> StepReport:
-        """What has been captured so far: sizes, graphs and memory."""
+    def buffers(self, **sizes: int) -> dict[str, Any]:
+        """Tensors to write a step's inputs into, by name, of zeros at first.
+
+        `sizes` has every dimension of the entry. Inputs that are used in place, such as
+        caches, are not among them. Where steps of these sizes are captured, they are
+        the memory that the graph reads: who writes into them and calls the step with
+        them saves copying. All sizes share it. Raises InputError (DFS802) for sizes
+        that the module was not made for.
+        """
+        self._check.sizes(sizes)
+        if self.replays is not None:
+            return self.replays.buffers(sizes)
+        kept = self.written if self.capture is None else self.capture.in_place
+        return {
+            name: allocated(spec, sizes, self.device)
+            if isinstance(spec, TensorSpec)
+            else [allocated(one, sizes, self.device) for one in spec]
+            for name, spec in self.inputs.items()
+            if name not in kept
+        }
+
+    def report(
+        self, chosen: Callable[[Mapping[str, int]], bool] = lambda sizes: True
+    ) -> StepReport:
+        """What has been captured so far: sizes, graphs and memory.
+
+        Of the captured sizes, `chosen` says which ones steps can have.
+        """
         name = f"{self.schedule}, entry {self.entry}"
-        return StepReport(name) if self.replays is None else self.replays.report(name)
+        if self.replays is None:
+            return StepReport(name)
+        return self.replays.report(name, chosen)
 
     def release(self) -> None:
         """Drop all captured graphs; the next step of each size is captured anew."""

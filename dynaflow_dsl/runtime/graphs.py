@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol
 
 import torch
 
@@ -91,10 +91,16 @@ class GraphBackend(Protocol):
         """Let what is replayed next run after all that was replayed before."""
 
 
-MakeGraphs: TypeAlias = Callable[[torch.device, Streams], GraphBackend | None]
+@dataclass(slots=True)
+class Pools:
+    """Memory of all graphs of a module; the last pool is the one in use."""
+
+    handles: list[Any] = field(default_factory=list)
 
 
-def make_graphs(device: torch.device, streams: Streams) -> GraphBackend | None:
+def make_graphs(
+    device: torch.device, streams: Streams, pools: Pools
+) -> GraphBackend | None:
     """Graphs of a device; None where steps cannot be captured."""
     if device.type != "cuda":
         return None
@@ -102,4 +108,6 @@ def make_graphs(device: torch.device, streams: Streams) -> GraphBackend | None:
     from dynaflow_dsl.runtime.cuda_graphs import CudaGraphs
     from dynaflow_dsl.runtime.cuda_streams import CudaStreams
 
-    return CudaGraphs(device, streams) if isinstance(streams, CudaStreams) else None
+    if not isinstance(streams, CudaStreams):
+        return None
+    return CudaGraphs(device, streams, pools)

@@ -98,6 +98,18 @@ class InputCheck:
             raise InputError("DFS802", f"{expected}, but {names} is missing.")
         return tuple(given[name] for name in self._names)
 
+    def sizes(self, sizes: Mapping[str, int]) -> None:
+        """Refuse sizes that are not one for each dimension, within its bounds."""
+        names = dimensions_of(self._inputs)
+        if sizes.keys() != set(names):
+            wanted = ", ".join(names) or "none"
+            given = ", ".join(sizes) or "none"
+            raise InputError(
+                "DFS802", f"expected a size for each of {wanted}; given {given}."
+            )
+        for name, bounds in self._dimensions.items():
+            _check_bounds(name, sizes[name], bounds, "")
+
     def __call__(self, arguments: Sequence[Any]) -> dict[str, int]:
         """Sizes of the named dimensions of `arguments`, in the order of the inputs."""
         flat: list[Any] = []
@@ -151,16 +163,9 @@ class InputCheck:
                 self._check_tensor(label, one, tensor, sizes, origins)
                 accepted.append((tensor.shape, tensor.dtype))
                 flat.append(tensor)
-        for name, (low, high) in self._dimensions.items():
-            size = sizes.get(name, low)
-            if size < low or (high is not None and size > high):
-                bounds = f"{low} upwards" if high is None else f"{low} to {high}"
-                origin = origins.get(name, name)
-                raise InputError(
-                    "DFS802",
-                    f"the dimension `{name}` was traced from {bounds}, and {name} = "
-                    f"{size} in `{origin}`.",
-                )
+        for name, bounds in self._dimensions.items():
+            size = sizes.get(name, bounds[0])
+            _check_bounds(name, size, bounds, f" in `{origins.get(name, name)}`")
         overlaps = OverlapCheck(self._labels, self._written) if self._written else None
         if overlaps is not None:
             overlaps.resize(flat)
@@ -212,6 +217,29 @@ class InputCheck:
             raise _unexpected(
                 label, f"a contiguous {expected}", f"{given} with strides {strides}"
             )
+
+
+def dimensions_of(inputs: InputSpecs) -> tuple[str, ...]:
+    """The named dimensions of an entry's inputs, in order of appearance."""
+    names: dict[str, None] = {}
+    for spec in inputs.values():
+        for one in [spec] if isinstance(spec, TensorSpec) else spec:
+            for size in one.shape:
+                names |= dict.fromkeys(factors(size)[1])
+    return tuple(names)
+
+
+def _check_bounds(
+    name: str, size: int, bounds: tuple[int, int | None], where: str
+) -> None:
+    low, high = bounds
+    if size >= low and (high is None or size <= high):
+        return
+    known = f"{low} upwards" if high is None else f"{low} to {high}"
+    raise InputError(
+        "DFS802",
+        f"the dimension `{name}` was traced from {known}, and {name} = {size}{where}.",
+    )
 
 
 def _labels(inputs: InputSpecs) -> list[str]:

@@ -15,9 +15,8 @@ import torch
 from dynaflow_dsl.runtime.artifacts import cache_folder
 from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.executor import Call, Executor, Setup
-from dynaflow_dsl.runtime.graphs import GraphBackend, make_graphs
+from dynaflow_dsl.runtime.graphs import GraphBackend, Pools, make_graphs
 from dynaflow_dsl.runtime.kernels import ComparedOnce, Kernel, source_digest
-from dynaflow_dsl.runtime.model import Capture
 from dynaflow_dsl.runtime.module_map import ModuleMap, read_map
 from dynaflow_dsl.runtime.notes import add_place
 from dynaflow_dsl.runtime.select import Choice, Selected
@@ -46,6 +45,7 @@ def loader(
         cache: str | os.PathLike[str] | None = None,
         check: Literal["quick", "none"] = "quick",
         capture: bool = True,
+        outputs: Literal["own", "lent"] = "own",
         streams: MakeStreams = make_streams,
     ) -> Any:
         """Bind the module to `model`: an executor, or one attribute per entry.
@@ -56,11 +56,15 @@ def loader(
         compiled parts (else `DFSC_CACHE_DIR`, else the user's cache). `check="none"`
         leaves out comparing versions, source, configuration and plain attributes; the
         model's tensors are always compared. `capture=False` captures no step in a CUDA
-        graph, whatever the schedule says. `streams` makes the streams that steps run
+        graph, whatever the schedule says. With `outputs="lent"` what a captured step
+        returns lies in the graph's memory until the next step of the module, or until
+        `release()`; it is copied otherwise. `streams` makes the streams that steps run
         on. Raises LoadError.
         """
         if check not in ("quick", "none"):
             raise ValueError(f'check is "quick" or "none", not {check!r}')
+        if outputs not in ("own", "lent"):
+            raise ValueError(f'outputs is "own" or "lent", not {outputs!r}')
         _check_is_model(model)
         file = executors[0].step.__code__.co_filename
         module_map = read_map(Path(file))
@@ -78,6 +82,7 @@ def loader(
         if len(set(names)) < len(names):  # several schedules of one entry
             names = [executor.__name__ for executor in executors]
         compiled: dict[str, Any] = {}
+        pools = Pools()
         loaded = [
             _load_one(
                 executor,
@@ -88,9 +93,11 @@ def loader(
                 own_streams,
                 cache_folder(cache) if compile else None,
                 compiled,
-                make_graphs(target, own_streams)
+                make_graphs(target, own_streams, pools)
                 if capture and executor.capture is not None
                 else None,
+                outputs == "lent",
+                None if select is None else select.get(executor.entry),
             )
             for executor, own_streams in zip(executors, made, strict=True)
         ]
@@ -150,12 +157,24 @@ def _device(given: str | torch.device) -> torch.device:
     return device
 
 
-def _static_sizes(capture: Capture | None) -> list[dict[str, int]]:
-    """Sizes of steps whose parts are compiled for these sizes alone."""
+def _static_steps(
+    executor: type[Executor], choose: Choice | None
+) -> list[tuple[dict[str, int], bool]]:
+    """Sizes whose parts are compiled for them alone, and whether steps run unsplit."""
+    capture = executor.capture
     if capture is None or not capture.static:
         return []
-    combinations = product(*capture.sizes.values())
-    return [dict(zip(capture.sizes, one, strict=True)) for one in combinations]
+    found = []
+    for one in product(*capture.sizes.values()):
+        sizes = dict(zip(capture.sizes, one, strict=True))
+        method = (
+            None
+            if choose is None
+            else choose(*[sizes[name] for name in executor.dimensions])
+        )
+        if method in (None, executor.step, executor.sequential):
+            found.append((sizes, method is executor.sequential))
+    return found
 
 
 def _load_one(
@@ -168,6 +187,8 @@ def _load_one(
     folder: Path | None,
     compiled: dict[str, Any],
     graphs: GraphBackend | None,
+    lend: bool,
+    choose: Choice | None,
 ) -> Executor:
     """One executor; `compiled` holds what others of the module compiled already."""
     parts = executor.parts()
@@ -199,7 +220,7 @@ def _load_one(
         # Inductor takes a second to import, and text that runs as it stands needs none.
         from dynaflow_dsl.runtime.compile import compile_parts
 
-        static = _static_sizes(executor.capture) if graphs is not None else []
+        static = _static_steps(executor, choose) if graphs is not None else []
         calls.update(
             compile_parts(
                 executor,
@@ -224,5 +245,6 @@ def _load_one(
             explain=explain,
             always_sequential=os.environ.get("DFSC_SEQUENTIAL") == "1",
             graphs=graphs,
+            lend=lend,
         )
     )

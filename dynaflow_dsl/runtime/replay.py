@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
 from dynaflow_dsl.runtime.graphs import GraphBackend
-from dynaflow_dsl.runtime.inputs import InputSpecs, dtype_of, factors
+from dynaflow_dsl.runtime.input_memory import InputMemory, allocated, arranged
+from dynaflow_dsl.runtime.inputs import InputSpecs
 from dynaflow_dsl.runtime.model import Capture, TensorSpec
 from dynaflow_dsl.runtime.recording import (
     Observation,
@@ -26,7 +27,6 @@ from dynaflow_dsl.runtime.recording import (
 from dynaflow_dsl.runtime.replayed import (
     Known,
     Output,
-    Place,
     Replay,
     comes_again,
     known_step,
@@ -37,6 +37,13 @@ from dynaflow_dsl.runtime.streams import Streams
 
 Sizes: TypeAlias = tuple[int, ...]
 Step: TypeAlias = Callable[..., Any]
+
+
+class Wanted(NamedTuple):
+    """Which step a graph is of: sizes, and whether a `select` wants it unsplit."""
+
+    unsplit: bool
+    sizes: Sizes
 
 
 _address = torch.Tensor.data_ptr
@@ -53,7 +60,6 @@ class _Captured:
 
     items: tuple[Callable[[], None], ...]
     form: Any
-    statics: list[torch.Tensor]
     kept: list[torch.Tensor]
     outputs: tuple[Output, ...]
     report: SizeReport
@@ -63,11 +69,12 @@ class Replays:
     """The graphs of one executor.
 
     A step of a captured size runs uncaptured once, is then recorded, and is replayed
-    from the next time on. What a step returns is the caller's own memory. Arguments
-    that are used in place must lie where they lay when the graph was made; a step with
-    others runs uncaptured, and a warning says so once. `compared` counts the kernels
-    that were compared so far: a step that does so says nothing of later ones, and the
-    next one of its size is recorded.
+    from the next time on. What a step returns is the caller's own memory, or with
+    `lend` the graph's, which the next step writes over. Arguments that are used in
+    place must lie where they lay when the graph was made; a step with others runs
+    uncaptured, and a warning says so once. `compared` counts the kernels that were
+    compared so far: a step that does so says nothing of later ones, and the next one of
+    its size is recorded.
     """
 
     def __init__(
@@ -80,8 +87,10 @@ class Replays:
         backend: GraphBackend,
         explain: Callable[[BaseException], None],
         compared: Callable[[], int],
+        lend: bool,
     ) -> None:
         self._capture = capture
+        self._inputs = inputs
         self._dimensions = tuple(capture.sizes)
         self._device = device
         self._parts = parts
@@ -89,31 +98,17 @@ class Replays:
         self._backend = backend
         self._explain = explain
         self._compared = compared
-        self._specs: list[TensorSpec] = []
-        self._names: list[str] = []
-        self._in_place: list[int] = []
-        self._copied: list[int] = []
-        self._places: list[Place] = []
-        self._arguments = tuple(inputs)
+        self._lend = lend
+        self._memory = InputMemory(capture, inputs, device)
         plain = [isinstance(spec, TensorSpec) for spec in inputs.values()]
         self._first_tensor = plain.index(True) if True in plain else None
-        for position, (name, spec) in enumerate(inputs.items()):
-            listed = [spec] if isinstance(spec, TensorSpec) else list(spec)
-            for number, one in enumerate(listed):
-                kind = self._in_place if name in capture.in_place else self._copied
-                kind.append(len(self._specs))
-                single = isinstance(spec, TensorSpec)
-                self._names.append(name if single else f"{name}[{number}]")
-                self._places.append((position, None if single else number))
-                self._specs.append(one)
         self._combinations = list(product(*capture.sizes.values()))
-        self._buffers: dict[int, torch.Tensor] = {}
-        self._captured: dict[Sizes, _Captured] = {}
-        self._replays: dict[Sizes, Replay] = {}
+        self._captured: dict[Wanted, _Captured] = {}
+        self._replays: dict[Wanted, Replay] = {}
         # By the shape of the first tensor that is no list.
         self._known: dict[torch.Size, Known] = {}
-        # Sizes that run uncaptured, and why.
-        self._refused: dict[Sizes, str] = {}
+        # Steps that run uncaptured, and why.
+        self._refused: dict[Wanted, str] = {}
         self._told_addresses = False
 
     def release(self) -> None:
@@ -146,17 +141,26 @@ class Replays:
             return run_replay(replay, arguments)
 
     def __call__(
-        self, run: Step, arguments: tuple[Any, ...], sizes: Mapping[str, int]
+        self,
+        run: Step,
+        arguments: tuple[Any, ...],
+        sizes: Mapping[str, int],
+        *,
+        unsplit: bool,
     ) -> Any:
-        """One step: `run(*arguments)`, or what a graph makes of the same."""
+        """One step: `run(*arguments)`, or what a graph makes of the same.
+
+        `unsplit` says that `run` is the step without the schedule's split though a step
+        of these sizes could be split: such steps have graphs of their own.
+        """
         if self._backend.is_recording():
             return run(*arguments)
-        key = tuple([sizes[name] for name in self._dimensions])
+        key = Wanted(unsplit, tuple([sizes[name] for name in self._dimensions]))
         replay = self._replays.get(key)
         if replay is None:
             return self._first(key, run, arguments)
         flat = list(tensors_of(arguments))
-        if [_address(flat[k]) for k in self._in_place] != replay.addresses:
+        if [_address(flat[k]) for k in self._memory.in_place] != replay.addresses:
             self._tell_addresses(flat, replay.addresses)
             return run(*arguments)
         self._know(replay, arguments)
@@ -166,55 +170,88 @@ class Replays:
         """Remember a step, so that `find` knows it when it comes again."""
         if self._first_tensor is None:
             return
-        known = known_step(replay, arguments, self._arguments, self._capture.in_place)
+        known = known_step(replay, arguments, self._inputs, self._capture.in_place)
         if known is not None:
             self._known[arguments[self._first_tensor].shape] = known
 
-    def report(self, name: str) -> StepReport:
-        """What has been captured so far, and what has not."""
+    def captured_size(self, sizes: Mapping[str, int]) -> int | None:
+        """Rows of the graph that a step of `sizes` could run as; None if none could."""
+        key = Wanted(True, tuple([sizes[name] for name in self._dimensions]))
+        target = self._next(key)
+        return None if target is None else prod(target.sizes)
+
+    def buffers(self, sizes: Mapping[str, int]) -> dict[str, Any]:
+        """Tensors for a step's inputs, apart from those that are used in place.
+
+        For a captured size, or one that is padded to it, they are what its graph reads:
+        a step that is given them copies nothing. Graphs of all sizes read the same
+        memory. For other sizes it is memory of its own.
+        """
+        wanted = tuple([sizes[name] for name in self._dimensions])
+        target = self._next(Wanted(False, wanted))
+        memory = self._memory
+        flat: list[Any] = [None] * len(memory.names)
+        for k in memory.copied:
+            lent = target and memory.rows(k, sizes, self._named(target.sizes))
+            # Rows of a padded step may lie apart, and inputs must not.
+            flat[k] = (
+                lent
+                if lent is not None and lent.is_contiguous()
+                else allocated(memory.specs[k], sizes, self._device)
+            )
+        given = arranged(self._inputs, flat)
+        return {
+            name: one
+            for name, one in zip(self._inputs, given, strict=True)
+            if name not in self._capture.in_place
+        }
+
+    def report(
+        self, name: str, chosen: Callable[[Mapping[str, int]], bool]
+    ) -> StepReport:
+        """What has been captured so far, and what of `chosen` sizes has not."""
         captured = {key: one.report for key, one in self._captured.items()}
+        known = {sizes for _, sizes in (*captured, *self._refused)}
         waiting = [
-            described(self._dimensions, key)
-            for key in self._combinations
-            if key not in captured and key not in self._refused
+            described(self._dimensions, sizes)
+            for sizes in self._combinations
+            if sizes not in known and chosen(self._named(sizes))
         ]
         refused = {
-            described(self._dimensions, key): reason
+            described(self._dimensions, key.sizes): reason
             for key, reason in self._refused.items()
-            if key in self._combinations
+            if key.sizes in self._combinations
         }
         return StepReport(
             name=name,
-            sizes=tuple(captured[key] for key in sorted(captured)),
+            sizes=tuple(captured[key] for key in sorted(captured, key=_by_sizes)),
             waiting=tuple(waiting),
             refused=refused,
-            inputs=sum(buffer.nbytes for buffer in self._buffers.values()),
+            inputs=self._memory.nbytes,
         )
+
+    def _named(self, sizes: Sizes) -> dict[str, int]:
+        return dict(zip(self._dimensions, sizes, strict=True))
 
     # ---- the first step of a size ----------------------------------------------------
 
-    def _first(self, key: Sizes, run: Step, arguments: tuple[Any, ...]) -> Any:
+    def _first(self, key: Wanted, run: Step, arguments: tuple[Any, ...]) -> Any:
         if key in self._refused:
             return run(*arguments)
-        if key not in self._combinations:
+        if key.sizes not in self._combinations:
             return self._padded(key, run, arguments)
         flat = list(tensors_of(arguments))
         compared = self._compared()
         result, observed = observe(self._parts, self._backend, lambda: run(*arguments))
         if self._compared() == compared:
-            self._make(key, run, arguments, flat, observed)
+            self._make(key, run, flat, observed)
         return result
 
     def _make(
-        self,
-        key: Sizes,
-        run: Step,
-        arguments: tuple[Any, ...],
-        flat: list[torch.Tensor],
-        observed: Observation,
+        self, key: Wanted, run: Step, flat: list[torch.Tensor], observed: Observation
     ) -> None:
         """Record steps of a size, or note why they cannot be."""
-        where = described(self._dimensions, key)
+        where = described(self._dimensions, key.sizes)
         if observed.blocking and not self._capture.pieces:
             names = ", ".join(f"`{name}`" for name in observed.parts)
             self._refuse(
@@ -238,15 +275,14 @@ class Replays:
                 f"{_megabytes(free)} are free",
             )
             return
-        statics = self._statics(key, flat)
-        given = _arranged(arguments, statics)
+        given = self._memory.filled(flat, self._named(key.sizes))
         before = self._backend.pool_bytes()
         try:
             recorded = record(
                 self._parts,
                 self._backend,
                 self._streams,
-                lambda: run(*given),
+                lambda: run(*arranged(self._inputs, given)),
                 observed,
             )
         except Exception as error:
@@ -256,73 +292,50 @@ class Replays:
             self._refuse(key, f"{type(error).__name__}: {first}{notes}")
             return
         outputs = self._outputs(recorded.result, flat)
+        copied = sum(one.tensor.nbytes for one in outputs if one.copied)
         report = SizeReport(
             sizes=where,
             step=getattr(run, "__name__", "step"),
             estimated=observed.peak,
             taken=self._backend.pool_bytes() - before,
-            outputs=sum(one.tensor.nbytes for one in outputs if one.own),
+            outputs=copied,
             nodes=recorded.nodes,
             graphs=recorded.graphs,
             between=observed.parts,
         )
-        kept = [flat[k] for k in self._in_place]
+        kept = [flat[k] for k in self._memory.in_place]
         form = map_tensors(lambda _: _PLACE, recorded.result)
-        made = _Captured(recorded.items, form, statics, kept, outputs, report)
+        made = _Captured(recorded.items, form, kept, outputs, report)
         self._captured[key] = made
         self._replays[key] = self._replay(made, key, key)
 
-    def _refuse(self, key: Sizes, reason: str) -> None:
+    def _refuse(self, key: Wanted, reason: str) -> None:
         self._refused[key] = reason
-        where = described(self._dimensions, key)
+        where = described(self._dimensions, key.sizes)
         warnings.warn(
             f"steps of {where} are not captured and run as they are: {reason}",
             RuntimeWarning,
             stacklevel=2,
         )
 
-    def _statics(self, key: Sizes, flat: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The step's tensors, with the graph's own memory for those that are copied.
-
-        All sizes use one buffer for each tensor, as large as the largest size needs.
-        """
-        statics = list(flat)
-        for k in self._copied:
-            spec = self._specs[k]
-            if k not in self._buffers:
-                largest = {
-                    name: sizes[-1] for name, sizes in self._capture.sizes.items()
-                }
-                shape = _shape(spec, largest)
-                self._buffers[k] = torch.zeros(
-                    prod(shape), dtype=dtype_of(spec.dtype), device=self._device
-                )
-            shape = _shape(spec, dict(zip(self._dimensions, key, strict=True)))
-            statics[k] = self._buffers[k][: prod(shape)].view(shape)
-            statics[k].copy_(flat[k])
-        return statics
-
     def _outputs(self, result: Any, flat: Sequence[torch.Tensor]) -> tuple[Output, ...]:
         """What the step returned: in its own memory, or in that of an argument."""
-        storages = {flat[k].untyped_storage().data_ptr() for k in self._in_place}
+        in_place = self._memory.in_place
+        storages = {flat[k].untyped_storage().data_ptr() for k in in_place}
         return tuple(
-            Output(tensor, own=False)
+            Output(tensor, copied=False)
             if tensor.untyped_storage().data_ptr() in storages
-            else Output(self._backend.without_owner(tensor), own=True)
+            else Output(self._backend.without_owner(tensor), copied=not self._lend)
             for tensor in tensors_of(result)
         )
 
-    def _replay(self, made: _Captured, key: Sizes, target: Sizes) -> Replay:
+    def _replay(self, made: _Captured, key: Wanted, target: Wanted) -> Replay:
         """How steps of `key` run as the graph of `target`, in its first rows."""
-        fills: dict[torch.dtype, list[tuple[torch.Tensor, Place]]] = {}
-        sizes = dict(zip(self._dimensions, key, strict=True))
-        for k in self._copied:
-            static = made.statics[k]
-            for axis, length in enumerate(_shape(self._specs[k], sizes)):
-                static = static.narrow(axis, 0, length)
-            fills.setdefault(static.dtype, []).append((static, self._places[k]))
+        memory = self._memory
+        sizes, captured_sizes = self._named(key.sizes), self._named(target.sizes)
         outputs = list(made.outputs)
-        for name, wanted, captured in zip(self._dimensions, key, target, strict=True):
+        for name, wanted in sizes.items():
+            captured = captured_sizes[name]
             if wanted == captured:
                 continue
             axes = self._capture.padding[name]
@@ -331,25 +344,25 @@ class Replays:
                     one = outputs[place]
                     # An output may have several rows for each row of the step.
                     rows = one.tensor.shape[along] * wanted // captured
-                    outputs[place] = Output(one.tensor.narrow(along, 0, rows), one.own)
+                    narrow = one.tensor.narrow(along, 0, rows)
+                    outputs[place] = Output(narrow, one.copied)
         return Replay(
-            sizes,
-            made.items,
-            tuple(pairs[0] for pairs in fills.values() if len(pairs) == 1),
-            tuple(
-                ([one for one, _ in pairs], tuple(place for _, place in pairs))
-                for pairs in fills.values()
-                if len(pairs) > 1
+            sizes=sizes,
+            unsplit=key.unsplit,
+            items=made.items,
+            fills=tuple(
+                (memory.rows(k, sizes, captured_sizes), memory.places[k])
+                for k in memory.copied
             ),
-            [_address(one) for one in made.kept],
-            tuple(outputs),
-            isinstance(made.form, torch.Tensor),
-            made.form,
+            addresses=[_address(one) for one in made.kept],
+            outputs=tuple(outputs),
+            one=isinstance(made.form, torch.Tensor),
+            result=made.form,
         )
 
     # ---- steps between captured sizes ------------------------------------------------
 
-    def _padded(self, key: Sizes, run: Step, arguments: tuple[Any, ...]) -> Any:
+    def _padded(self, key: Wanted, run: Step, arguments: tuple[Any, ...]) -> Any:
         """Run a step as the next captured size where nothing can tell, else as it is.
 
         That size must have been captured with the same memory: then its rows are known
@@ -363,35 +376,36 @@ class Replays:
         if made is None:
             return run(*arguments)
         flat = list(tensors_of(arguments))
-        if [_address(flat[k]) for k in self._in_place] != [
+        if [_address(flat[k]) for k in self._memory.in_place] != [
             _address(one) for one in made.kept
         ]:
             return run(*arguments)
         self._replays[key] = self._replay(made, key, target)
-        return self(run, arguments, dict(zip(self._dimensions, key, strict=True)))
+        return self(run, arguments, self._named(key.sizes), unsplit=key.unsplit)
 
-    def _next(self, key: Sizes) -> Sizes | None:
+    def _next(self, key: Wanted) -> Wanted | None:
+        """The smallest captured size that steps of a size can run as."""
         padding = self._capture.padding
         fitting = [
-            captured
+            Wanted(key.unsplit, captured)
             for captured in self._combinations
-            if captured not in self._refused
+            if Wanted(key.unsplit, captured) not in self._refused
             and all(
                 size == wanted or (size > wanted and name in padding)
                 for name, size, wanted in zip(
-                    self._dimensions, captured, key, strict=True
+                    self._dimensions, captured, key.sizes, strict=True
                 )
             )
         ]
-        return min(fitting, key=prod, default=None)
+        return min(fitting, key=lambda one: prod(one.sizes), default=None)
 
     def _tell_addresses(self, flat: Sequence[torch.Tensor], known: list[int]) -> None:
         if self._told_addresses:
             return
         self._told_addresses = True
         moved = next(
-            self._names[k]
-            for k, address in zip(self._in_place, known, strict=True)
+            self._memory.names[k]
+            for k, address in zip(self._memory.in_place, known, strict=True)
             if _address(flat[k]) != address
         )
         warnings.warn(
@@ -406,25 +420,8 @@ class Replays:
 _PLACE = torch.empty(0, device="meta")
 
 
-def _shape(spec: TensorSpec, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    shape = []
-    for size in spec.shape:
-        factor, names = factors(size)
-        shape.append(factor * prod(sizes[name] for name in names))
-    return tuple(shape)
-
-
-def _arranged(
-    arguments: Sequence[Any], flat: Sequence[torch.Tensor]
-) -> tuple[Any, ...]:
-    """The tensors of `flat` in lists where `arguments` have lists."""
-    rest = iter(flat)
-    return tuple(
-        [next(rest) for _ in argument]
-        if isinstance(argument, list | tuple)
-        else next(rest)
-        for argument in arguments
-    )
+def _by_sizes(key: Wanted) -> tuple[Sizes, bool]:
+    return key.sizes, key.unsplit
 
 
 def _megabytes(size: int) -> str:

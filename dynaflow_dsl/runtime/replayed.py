@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from operator import is_
 from typing import Any, TypeAlias
 
@@ -19,41 +20,57 @@ _address = torch.Tensor.data_ptr
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A tensor that a replay leaves: memory of the graph's, or of an argument.
-
-    `own` outputs are copied for the caller, since the next replay writes over them.
-    """
+    """A tensor that a replay leaves; `copied` says that the caller gets a copy."""
 
     tensor: torch.Tensor
-    own: bool
+    copied: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
     """How steps of some `sizes`, by dimension, run as a graph.
 
-    `singles` and `fills` are the graph's input tensors with the places of what is
-    copied into them: an argument, or a tensor in a list. `fills` holds several tensors
-    of one dtype, which are copied at once. `addresses` are those of the arguments that
-    are used in place. `one` says that a step returns one tensor.
+    `unsplit` tells steps that a `select` wants unsplit. `fills` are the graph's input
+    tensors with the places of what is copied into them. `addresses` are those of the
+    arguments that are used in place. `one` says that a step returns one tensor, else
+    `result` has a placeholder for each.
     """
 
     sizes: Mapping[str, int]
+    unsplit: bool
     items: tuple[Callable[[], None], ...]
-    singles: tuple[tuple[torch.Tensor, Place], ...]
-    fills: tuple[tuple[list[torch.Tensor], tuple[Place, ...]], ...]
+    fills: tuple[tuple[torch.Tensor, Place], ...]
     addresses: list[int]
     outputs: tuple[Output, ...]
     one: bool
     result: Any
+    # `fills` as they are run: single copies, and tensors of one dtype at once.
+    singles: tuple[tuple[torch.Tensor, Place], ...] = field(init=False)
+    groups: tuple[tuple[list[torch.Tensor], tuple[Place, ...]], ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        by_dtype = sorted(self.fills, key=lambda fill: str(fill[0].dtype))
+        listed = [
+            list(pairs)
+            for _, pairs in groupby(by_dtype, key=lambda fill: fill[0].dtype)
+        ]
+        singles = tuple(pairs[0] for pairs in listed if len(pairs) == 1)
+        groups = tuple(
+            ([one for one, _ in pairs], tuple(place for _, place in pairs))
+            for pairs in listed
+            if len(pairs) > 1
+        )
+        object.__setattr__(self, "singles", singles)
+        object.__setattr__(self, "groups", groups)
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
     """A step as it came last, by which it is known again.
 
-    `plain` and `lists` are the arguments that are used in place, by position;
-    `in_place` holds all their tensors. `copied` are the others.
+    `plain` and `lists` are the arguments whose memory the graph uses itself, by
+    position; `used` holds all their tensors, and `addresses` where they lay. `copied`
+    are the others.
     """
 
     count: int
@@ -61,15 +78,16 @@ class Known:
     plain: tuple[tuple[int, torch.Tensor], ...]
     lists: tuple[tuple[int, tuple[torch.Tensor, ...]], ...]
     copied: tuple[tuple[int, torch.Size, torch.dtype], ...]
-    in_place: tuple[torch.Tensor, ...]
+    used: tuple[torch.Tensor, ...]
+    addresses: list[int]
 
 
 def run_replay(replay: Replay, arguments: tuple[Any, ...]) -> Any:
-    """Fill the graph's inputs, run it, and copy what it made for the caller."""
+    """Fill the graph's inputs, run it, and give the caller what it made."""
     for target, (position, index) in replay.singles:
         given = arguments[position]
         target.copy_(given if index is None else given[index])
-    for targets, places in replay.fills:
+    for targets, places in replay.groups:
         torch._foreach_copy_(
             targets,
             [
@@ -81,9 +99,9 @@ def run_replay(replay: Replay, arguments: tuple[Any, ...]) -> Any:
         item()
     if replay.one:
         (output,) = replay.outputs
-        return output.tensor.clone() if output.own else output.tensor
+        return output.tensor.clone() if output.copied else output.tensor
     made = iter(
-        [one.tensor.clone() if one.own else one.tensor for one in replay.outputs]
+        [one.tensor.clone() if one.copied else one.tensor for one in replay.outputs]
     )
     return map_tensors(lambda _: next(made), replay.result)
 
@@ -91,8 +109,8 @@ def run_replay(replay: Replay, arguments: tuple[Any, ...]) -> Any:
 def comes_again(known: Known, arguments: tuple[Any, ...], device: torch.device) -> bool:
     """Whether a step is like one that was replayed.
 
-    Tensors that are used in place are the very ones of that step, at the same
-    addresses; the others have the same shapes.
+    Tensors whose memory is used are the very ones of that step, at the same addresses;
+    the others have the same shapes.
     """
     if len(arguments) != known.count:
         return False
@@ -115,29 +133,55 @@ def comes_again(known: Known, arguments: tuple[Any, ...], device: torch.device) 
             or not tensor.is_contiguous()
         ):
             return False
-    return list(map(_address, known.in_place)) == known.replay.addresses
+    return list(map(_address, known.used)) == known.addresses
 
 
 def known_step(
     replay: Replay,
     arguments: tuple[Any, ...],
-    names: Sequence[str],
+    names: Iterable[str],
     in_place: Collection[str],
 ) -> Known | None:
-    """What `comes_again` needs of a step, None where lists of tensors are copied."""
-    kept: list[tuple[int, Any]] = []
+    """What `comes_again` needs of a step, None where lists of tensors are copied.
+
+    An input that is the graph's own memory already is not copied when the step comes
+    again.
+    """
+    lent = {
+        place
+        for target, place in replay.fills
+        if (given := _at(arguments, place)).shape == target.shape
+        and given.stride() == target.stride()
+        and _address(given) == _address(target)
+    }
+    used: list[tuple[int, Any]] = []
     others: list[tuple[int, Any]] = []
-    for place, (name, given) in enumerate(zip(names, arguments, strict=True)):
-        (kept if name in in_place else others).append((place, given))
+    for position, (name, given) in enumerate(zip(names, arguments, strict=True)):
+        whole = isinstance(given, torch.Tensor)
+        indices = [None] if whole else range(len(given))
+        kept = name in in_place or all((position, one) in lent for one in indices)
+        (used if kept else others).append((position, given))
     if not all(isinstance(given, torch.Tensor) for _, given in others):
         return None
+    copied = {position for position, _ in others}
+    tensors = tuple(tensors_of([given for _, given in used]))
     return Known(
-        count=len(names),
-        replay=replay,
-        plain=tuple((k, one) for k, one in kept if isinstance(one, torch.Tensor)),
+        count=len(arguments),
+        replay=replace(
+            replay, fills=tuple(one for one in replay.fills if one[1][0] in copied)
+        ),
+        plain=tuple((k, one) for k, one in used if isinstance(one, torch.Tensor)),
         lists=tuple(
-            (k, tuple(one)) for k, one in kept if not isinstance(one, torch.Tensor)
+            (k, tuple(one)) for k, one in used if not isinstance(one, torch.Tensor)
         ),
         copied=tuple((k, one.shape, one.dtype) for k, one in others),
-        in_place=tuple(tensors_of([given for _, given in kept])),
+        used=tensors,
+        addresses=list(map(_address, tensors)),
     )
+
+
+def _at(arguments: tuple[Any, ...], place: Place) -> torch.Tensor:
+    position, index = place
+    given = arguments[position]
+    tensor: torch.Tensor = given if index is None else given[index]
+    return tensor

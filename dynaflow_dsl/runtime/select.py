@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 from dynaflow_dsl.runtime.executor import Executor
+from dynaflow_dsl.runtime.replayed import Replay
 from dynaflow_dsl.runtime.report import StepReport
 
 # Sizes in, the method of one of the module's classes out.
@@ -45,22 +47,43 @@ class Selected:
 
         Raises InputError (DFS802) for inputs that the module was not made for.
         """
-        if not named:
-            for executor, replays in self._replays:
-                replay = replays.find(arguments)
-                # Who calls an executor by itself may have captured what is not chosen.
-                if replay is not None and self._chosen(replay.sizes) == (
-                    executor,
-                    False,
-                ):
-                    return replays.run(replay, arguments)
-        arguments, sizes = self._first.check(arguments, named)
+        arguments = self._first.arrange(arguments, named)
+        for executor, replays in self._replays:
+            replay = replays.find(arguments)
+            # Who calls an executor by itself may have captured what is not chosen.
+            if replay is not None and self._runs(executor, replay):
+                return replays.run(replay, arguments)
+        sizes = self._first.sizes_of(arguments)
         executor, sequential = self._chosen(sizes)
         return executor.run(arguments, sizes, sequential=sequential)
 
-    def _chosen(self, sizes: Mapping[str, int]) -> tuple[Executor, bool]:
-        """The executor of a step, and whether it runs unsplit."""
+    def _runs(self, executor: Executor, replay: Replay) -> bool:
+        """Whether a step of the sizes that `replay` is for is that of `executor`."""
+        chosen, sequential = self._method(replay.sizes)
+        if sequential and executor.fills(replay.sizes):
+            return replay.unsplit
+        return chosen is executor and not replay.unsplit
+
+    def _method(self, sizes: Mapping[str, int]) -> tuple[Executor, bool]:
         return self._methods[self._choose(*[sizes[name] for name in self._names])]
+
+    def _chosen(self, sizes: Mapping[str, int]) -> tuple[Executor, bool]:
+        """The executor of a step, and whether it runs unsplit.
+
+        `sequential` is the same step in all executors: it runs in the one that captures
+        the nearest size.
+        """
+        executor, sequential = self._method(sizes)
+        if not sequential or not self._replays:
+            return executor, sequential
+        captured = [
+            (rows, number)
+            for number, (_, replays) in enumerate(self._replays)
+            if (rows := replays.captured_size(sizes)) is not None
+        ]
+        if captured:
+            executor, _ = self._replays[min(captured)[1]]
+        return executor, True
 
     def choice(self, **sizes: int) -> str:
         """The name of the schedule that a step of these sizes runs, or "sequential".
@@ -75,11 +98,21 @@ class Selected:
         return executor.schedule
 
     def report(self) -> Mapping[str, StepReport]:
-        """What has been captured so far, by schedule.
+        """What has been captured so far, by the schedule that names the size.
 
-        A size that no step of a schedule has stays among those that wait.
+        A size that is chosen to run as `sequential` is captured as that.
         """
-        return {name: each.report() for name, each in self.executors.items()}
+        return {
+            name: each.report(partial(self._is_run_by, each))
+            for name, each in self.executors.items()
+        }
+
+    def _is_run_by(self, executor: Executor, sizes: Mapping[str, int]) -> bool:
+        return self._chosen(sizes)[0] is executor
+
+    def buffers(self, **sizes: int) -> dict[str, Any]:
+        """Tensors to write a step's inputs into: see `Executor.buffers`."""
+        return self._chosen(sizes)[0].buffers(**sizes)
 
     def release(self) -> None:
         """Drop all captured graphs; the next step of each size is captured anew."""

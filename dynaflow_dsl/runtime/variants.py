@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.executor import Executor, attach
 from dynaflow_dsl.runtime.inductor import FakeWorld, Size
-from dynaflow_dsl.runtime.inputs import InputSpecs, dtype_of, factors
+from dynaflow_dsl.runtime.inputs import dimensions_of, dtype_of, factors
 from dynaflow_dsl.runtime.model import TensorSpec
 from dynaflow_dsl.runtime.streams import CallingThread, CpuStreams
 from dynaflow_dsl.runtime.weights import Weights, record
@@ -72,29 +72,20 @@ class Observed:
     fresh: dict[Variant, int] = field(default_factory=dict)
 
 
-def dimensions_of(inputs: InputSpecs) -> tuple[str, ...]:
-    """The named dimensions of an entry's inputs, in order of appearance."""
-    names: dict[str, None] = {}
-    for spec in inputs.values():
-        for one in [spec] if isinstance(spec, TensorSpec) else spec:
-            for size in one.shape:
-                names |= dict.fromkeys(factors(size)[1])
-    return tuple(names)
-
-
 def observe(
     executor: type[Executor],
     functions: Mapping[str, Sequence[Callable[..., Any]]],
     weights: Mapping[str, Sequence[Weights]],
     device: torch.device,
     sizes: Mapping[str, int] | None = None,
+    unsplit: bool = False,
 ) -> Observed:
     """Run `sequential` on fake tensors and note what every part is called with.
 
     `functions` and `weights` are those of each part's iterations. Layers whose inputs
     look the same run once. With `sizes`, numbers instead of symbols, what runs is what
-    a step of these sizes runs. Raises LoadError (DFS805) when the operations hold for
-    one size of a dimension only.
+    a step of these sizes runs, or with `unsplit` what it runs without a split. Raises
+    LoadError (DFS805) when the operations hold for one size of a dimension only.
     """
     world = FakeWorld(dimensions_of(executor.inputs) if sizes is None else ())
     world.sizes.update(sizes or {})
@@ -147,8 +138,10 @@ def observe(
             for spec in executor.inputs.values()
         ]
         split = executor.split
-        if sizes is None or (
-            split is not None and not split.fills(sizes[split.dimension])
+        if (
+            sizes is None
+            or unsplit
+            or (split is not None and not split.fills(sizes[split.dimension]))
         ):
             fake_executor.sequential(*inputs)
         else:

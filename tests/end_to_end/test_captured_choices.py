@@ -22,7 +22,7 @@ select pick:
     else: sequential
 
 schedule halves:
-    capture batch at [1, 4, 8]
+    capture batch at [1, 2, 4, 8]
     split batch into 2 as half
     each layer in .layers.*:
         part first = .0
@@ -66,9 +66,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 @pytest.fixture
 def backend(monkeypatch: pytest.MonkeyPatch) -> FakeGraphs:
     backend = FakeGraphs()
-    monkeypatch.setattr(
-        "dynaflow_dsl.runtime.load.make_graphs", lambda device, streams: backend
-    )
+    monkeypatch.setattr("dynaflow_dsl.runtime.load.make_graphs", lambda *_: backend)
     return backend
 
 
@@ -93,9 +91,28 @@ def test_the_sizes_of_the_step_choose_before_it_is_padded(
     assert [replayed(step, built, backend, 8) for _ in range(2)] == [False, True]
     # Chosen for its own size, and padded to 8.
     assert replayed(step, built, backend, 6)
-    # Three rows would fit into eight, but their line says `sequential`.
+    # Three rows would fit into eight, but their line says `sequential`, and no captured
+    # size above three does.
     assert not replayed(step, built, backend, 3)
     assert not replayed(step, built, backend, 3)
+
+
+def test_a_size_that_is_chosen_to_run_sequentially_is_captured_as_that(
+    built: Built, backend: FakeGraphs
+) -> None:
+    step = loaded(built)
+    assert step.choice(batch=2) == "sequential"
+    assert [replayed(step, built, backend, 2) for _ in range(3)] == [False, True, True]
+    (size,) = step.report()["halves"].sizes
+    assert (size.sizes, size.step) == ("batch = 2", "sequential")
+    # The executor by itself runs that size split, in a graph of its own.
+    executor = step.executors["halves"]
+    with torch.no_grad():
+        for _ in range(2):
+            torch.testing.assert_close(executor(rows(2)), built.spec.model(rows(2)))
+    both = [(one.sizes, one.step) for one in executor.report().sizes]
+    assert both == [("batch = 2", "step"), ("batch = 2", "sequential")]
+    assert replayed(step, built, backend, 2)
 
 
 def test_a_size_with_an_empty_piece_is_captured_as_it_runs(
@@ -125,7 +142,7 @@ def test_reports_and_releases_are_those_of_all_schedules(
     replayed(step, built, backend, 4)
     report = step.report()["halves"]
     assert [one.sizes for one in report.sizes] == ["batch = 4"]
-    assert report.waiting == ("batch = 1", "batch = 8")
+    assert report.waiting == ("batch = 1", "batch = 2", "batch = 8")
     step.release()
     assert step.report()["halves"].sizes == ()
     assert [replayed(step, built, backend, 4) for _ in range(2)] == [False, True]

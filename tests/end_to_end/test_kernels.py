@@ -263,9 +263,7 @@ def test_a_step_that_compares_a_kernel_is_captured_when_it_comes_again(
     built = build(llama_spec(2), captured, tmp_path)
     # A comparison makes the host wait.
     backend = FakeGraphs(blocking=frozenset({"aten._local_scalar_dense.default"}))
-    monkeypatch.setattr(
-        "dynaflow_dsl.runtime.load.make_graphs", lambda device, streams: backend
-    )
+    monkeypatch.setattr("dynaflow_dsl.runtime.load.make_graphs", lambda *_: backend)
     step = built.module.load(built.spec.model, compile=False).decode
     given = built.spec.entries["decode"].arguments({"batch": 4})
     recorded = []

@@ -243,3 +243,52 @@ def test_inside_a_capture_of_the_caller(tmp_path: Path) -> None:
     graph.replay()
     torch.cuda.synchronize()
     assert torch.equal(captured, expected)
+
+
+def test_lent_memory_changes_no_bit(tmp_path: Path) -> None:
+    made = built(tmp_path)
+    lent = made.module.load(made.spec.model, "cuda", outputs="lent")
+    plain = made.module.load(made.spec.model, "cuda", capture=False)
+    torch.manual_seed(0)
+    one = Server(made)
+    torch.manual_seed(0)
+    other = Server(made)
+    for number, batch in enumerate([64, 8, 64, 64, 8, 8, 64, 1, 1, 8] * 3):
+        given = list(one.step(batch, number))
+        buffers = lent.buffers(batch=batch)
+        for position, name in enumerate(buffers):
+            given[position] = buffers[name].copy_(given[position])
+        assert torch.equal(lent(*given), plain(*other.step(batch, number))), number
+    for left, right in zip(one.cache(), other.cache(), strict=True):
+        assert torch.equal(left, right)
+    assert all(size.outputs == 0 for size in lent.report().sizes)
+
+
+SELECT = """
+select pick:
+    when batch >= 64: halves
+    else: sequential
+"""
+
+
+def test_what_a_select_runs_unsplit_is_captured(tmp_path: Path) -> None:
+    spec = llama.decode(
+        layers=6, hidden=256, device="cuda", dtype="bfloat16", initializer_range=0.02
+    )
+    text = SCHEDULE.format(name="halves", stream="", options="") + SELECT
+    made = build(spec, text, tmp_path)
+    step = made.module.load(spec.model, "cuda")
+    plain = made.module.load(spec.model, "cuda", capture=False)
+    torch.manual_seed(0)
+    one = Server(made)
+    torch.manual_seed(0)
+    other = Server(made)
+    for number, batch in enumerate([64, 8, 64, 8, 8, 64, 1, 1] * 3):
+        given = step(*one.step(batch, number))
+        assert torch.equal(given, plain(*other.step(batch, number))), number
+    steps = [(size.sizes, size.step) for size in step.report()["halves"].sizes]
+    assert steps == [
+        ("batch = 1", "sequential"),
+        ("batch = 8", "sequential"),
+        ("batch = 64", "step"),
+    ]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from dynaflow_dsl.runtime import Capture, Executor, Selected
+from dynaflow_dsl.runtime import Capture, Executor, InputError, Selected
 from tests.runtime.fake_graphs import FakeGraphs
 from tests.runtime.toy_model import Toy, make_arguments
 
@@ -26,6 +26,7 @@ def loaded(
     backend: FakeGraphs,
     capture: Capture = CAPTURE,
     compiled: bool = False,
+    **options: Any,
 ) -> Executor:
     executor = next(
         one
@@ -33,10 +34,8 @@ def loaded(
         if isinstance(one, type) and issubclass(one, Executor) and one is not Executor
     )
     monkeypatch.setattr(executor, "capture", capture)
-    monkeypatch.setattr(
-        "dynaflow_dsl.runtime.load.make_graphs", lambda device, streams: backend
-    )
-    step = module.load(toy, compile=compiled)
+    monkeypatch.setattr("dynaflow_dsl.runtime.load.make_graphs", lambda *_: backend)
+    step = module.load(toy, compile=compiled, **options)
     assert isinstance(step, Executor)
     return step
 
@@ -323,6 +322,96 @@ def test_the_report(step: Executor, toy: Toy) -> None:
     assert "batch = 2: not captured yet" in str(report)
 
 
+# ---- memory of the graph's -----------------------------------------------------------
+
+
+def test_lent_outputs_are_those_of_the_last_step(
+    halves: ModuleType,
+    toy: Toy,
+    monkeypatch: pytest.MonkeyPatch,
+    backend: FakeGraphs,
+) -> None:
+    step = loaded(halves, toy, monkeypatch, backend, outputs="lent")
+    server = Server(4)
+    agrees(step, toy, server, 4)
+    one = agrees(step, toy, server, 4)
+    other = agrees(step, toy, server, 4)
+    assert one.data_ptr() == other.data_ptr()
+    (size,) = step.report().sizes
+    assert size.outputs == 0
+
+
+def test_outputs_are_own_or_lent(halves: ModuleType, toy: Toy) -> None:
+    with pytest.raises(ValueError, match="not 'mine'"):
+        halves.load(toy, outputs="mine")
+
+
+@pytest.mark.parametrize("batch", [4, 3])
+def test_inputs_in_the_memory_of_the_graph_are_not_copied(
+    batch: int,
+    halves: ModuleType,
+    toy: Toy,
+    monkeypatch: pytest.MonkeyPatch,
+    backend: FakeGraphs,
+) -> None:
+    step = loaded(halves, toy, monkeypatch, backend, PADDED)
+    server = Server(4)
+    agrees(step, toy, server, 4)
+    buffers = step.buffers(batch=batch)
+    assert list(buffers) == ["input_ids", "mask", "slot"]
+    for seed in range(3):
+        ids, mask, slot, keys, values = server.step(batch)
+        for name, one in zip(buffers, (ids, mask, slot), strict=True):
+            buffers[name].copy_(one)
+        buffers["input_ids"].add_(seed).remainder_(7)
+        before = server.copy()
+        with torch.no_grad():
+            expected = toy(buffers["input_ids"].clone(), mask, slot, keys, values)
+        server.restore(before)
+        given = step(**buffers, keys=keys, values=values)
+        torch.testing.assert_close(given, expected)
+    assert backend.replays == [0, 0, 0]
+    arguments = step.arrange((), {**buffers, "keys": keys, "values": values})
+    found = step.replays.find(arguments)  # type: ignore[union-attr]
+    assert found is not None
+    assert found.fills == ()
+    others = server.step(batch)
+    step(*others)
+    copied = step.replays.find(others)  # type: ignore[union-attr]
+    assert copied is not None
+    assert len(copied.fills) == 3
+
+
+def test_buffers_of_sizes_that_are_not_captured(step: Executor, toy: Toy) -> None:
+    server = Server(9)
+    buffers = step.buffers(batch=9)
+    for name, one in zip(buffers, server.step(9), strict=False):
+        buffers[name].copy_(one)
+    assert (
+        step(**buffers, keys=server.arguments[3], values=server.arguments[4])
+        is not None
+    )
+    assert (
+        buffers["input_ids"].data_ptr() != step.buffers(batch=9)["input_ids"].data_ptr()
+    )
+
+
+def test_buffers_are_of_sizes_that_the_module_has(
+    halves: ModuleType,
+    toy: Toy,
+    monkeypatch: pytest.MonkeyPatch,
+    backend: FakeGraphs,
+) -> None:
+    monkeypatch.setattr(halves.ToyHalvesDecode, "dimensions", {"batch": (1, 8)})
+    step = loaded(halves, toy, monkeypatch, backend)
+    with pytest.raises(InputError, match="a size for each of batch; given none"):
+        step.buffers()
+    with pytest.raises(InputError, match="a size for each of batch; given rows"):
+        step.buffers(rows=3)
+    with pytest.raises(InputError, match="traced from 1 to 8, and batch = 0"):
+        step.buffers(batch=0)
+
+
 # ---- steps that choose by size -------------------------------------------------------
 
 
@@ -342,7 +431,7 @@ def test_a_chosen_step_that_comes_again_is_known_without_a_check(
     arguments = Server(4).step(4)
     first, second = selected(*arguments), selected(*arguments)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(step), "check", lambda *_: pytest.fail("checked again"))
+        patch.setattr(type(step), "sizes_of", lambda *_: pytest.fail("checked again"))
         third = selected(*arguments)
     assert torch.equal(first, second)
     assert torch.equal(first, third)
