@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from dynaflow_dsl.graph.model import Graph, Input, Operation
 from dynaflow_dsl.graph.rowwise import Refusal
@@ -185,12 +185,13 @@ class Gaps:
 
 @dataclass(frozen=True, slots=True)
 class StatedRows:
-    """What a file states of parts, in one iteration, or a plug-in of one operation.
+    """What a file states of parts, in one iteration, or others of one operation.
 
     The `operations` of `parts` together are row-wise: `results`, which others read, and
     the rows of the inputs in `written` depend on the same rows of what is read alone.
     `relied` are the operations that no rule proves, and why; the first ran in `module`.
-    Of one that is `declared`, a plug-in says it.
+    The `source` is who says so: the file, a plug-in that declares the operator, or the
+    target, in which rows write places of their own.
     """
 
     parts: tuple[str, ...]
@@ -199,7 +200,7 @@ class StatedRows:
     written: tuple[str, ...]
     relied: tuple[Refusal, ...]
     module: str
-    declared: bool = False
+    source: Literal["file", "plug-in", "target"] = "file"
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,7 +157,11 @@ def _declared(
         for owner, fragment in inner.items()
         for number in fragment.numbers
     }
-    for name in check.declared:
+    said = dict.fromkeys(check.declared, "a plug-in declares how it treats rows")
+    said |= dict.fromkeys(
+        check.disjoint, "the target says that rows write places of their own"
+    )
+    for name, reason in said.items():
         number = dependence.number[name]
         operation = dependence.operations[number]
         results = [value.name for value in operation.results if value is not None]
@@ -167,9 +171,9 @@ def _declared(
             operations=frozenset({name}),
             results=tuple(results),
             written=operation.writes,
-            relied=(Refusal(name, "a plug-in declares how it treats rows"),),
+            relied=(Refusal(name, reason),),
             module=operation.module,
-            declared=True,
+            source="target" if name in check.disjoint else "plug-in",
         )
 
 
@@ -201,7 +205,7 @@ def needless_statements(bindings: Sequence[Binding]) -> Iterator[Diagnostic]:
     needed: dict[Span, bool] = {}
     for binding in bindings:
         relied = {
-            part for one in binding.stated if not one.declared for part in one.parts
+            part for one in binding.stated if one.source == "file" for part in one.parts
         }
         for name, part in stating_parts(binding.schedule).items():
             assert part.rowwise is not None

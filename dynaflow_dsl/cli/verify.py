@@ -319,8 +319,11 @@ def _row_claims(binding: Binding) -> list[Any]:
             reason += f", and {len(others)} more"
         word = "part" if len(stated.parts) == 1 else "parts"
         who = f"{word} {', '.join(stated.parts)}"
-        if stated.declared:
+        if stated.source != "file":
             reason = f"{describe(operations[first.operation])}, {who}"
+        if stated.source == "target":
+            who = "'disjoint' of the target"
+        elif stated.source == "plug-in":
             who = f"the plug-in of {operations[first.operation].operator}"
         claims.append(
             RowClaim(

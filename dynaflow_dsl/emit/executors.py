@@ -286,16 +286,21 @@ def _stated(part: str, binding: Binding) -> list[str]:
     reasons = dict.fromkeys(
         refusal.reason
         for stated in mine
-        if not stated.declared
+        if stated.source == "file"
         for refusal in stated.relied
     )
-    named = {name for one in mine if one.declared for name in one.operations}
+    named = {name for one in mine if one.source == "plug-in" for name in one.operations}
     declared = sorted({o.operator for o in binding.graph.operations if o.name in named})
     notes = []
     if declared:
         notes.append(
             f"A plug-in declares how {', '.join(declared)} treats rows; `dfsc verify` "
             "checks it by numbers."
+        )
+    if any(one.source == "target" for one in mine):
+        notes.append(
+            "Its rows write places of their own into what all pieces share, as the "
+            "target says; `dfsc verify` checks it by numbers."
         )
     if not reasons:
         return notes

@@ -130,7 +130,8 @@ class Input:
     keep their address between steps (KV caches). `constant` inputs are small tensors
     made while tracing; their `data` is a nested tuple of numbers. A persistent input
     has room for `capacity` rows, None where its owner decides; with `scratch`, those
-    beyond a step's size may be overwritten.
+    beyond a step's size may be overwritten. In a `disjoint` one, each row reads and
+    writes places of its own, which other inputs say (a cache with a table of pages).
     """
 
     name: str
@@ -140,6 +141,7 @@ class Input:
     data: object = None
     capacity: int | None = None
     scratch: bool = False
+    disjoint: bool = False
 
 
 @dataclass(frozen=True, slots=True)

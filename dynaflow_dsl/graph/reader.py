@@ -59,7 +59,13 @@ _GRAPH_KEYS = {
     "code": dict,
 }
 _INPUT_KEYS = {"kind": str, "name": str, "value": list}
-_INPUT_OPTIONS = {"argument": int, "data": object, "capacity": int, "scratch": bool}
+_INPUT_OPTIONS = {
+    "argument": int,
+    "data": object,
+    "capacity": int,
+    "scratch": bool,
+    "disjoint": bool,
+}
 _OPERATION_KEYS = {
     "name": str,
     "call": str,
@@ -301,6 +307,9 @@ def _input(data: object, scope: _Scope) -> Input:
     capacity, scratch = fields.get("capacity"), fields.get("scratch", False)
     if kind != "persistent" and (capacity is not None or scratch):
         raise _Wrong("only persistent inputs have a capacity or scratch rows")
+    disjoint = fields.get("disjoint", False)
+    if disjoint and kind not in ("step", "persistent"):
+        raise _Wrong("only step and persistent inputs are disjoint")
     if capacity is not None and not 1 <= capacity <= _LARGEST_SIZE:
         raise _Wrong(f"there is no capacity of {capacity} rows")
     value = _value(fields["value"], scope)
@@ -311,7 +320,7 @@ def _input(data: object, scope: _Scope) -> Input:
         raise _Wrong(f"its value is {value.name!r}, which is not named after it")
     constant = read_argument(fields["data"]) if kind == "constant" else None
     argument = fields.get("argument")
-    return Input(name, kind, value, argument, constant, capacity, scratch)
+    return Input(name, kind, value, argument, constant, capacity, scratch, disjoint)
 
 
 def _check_signature(

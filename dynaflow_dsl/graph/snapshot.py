@@ -118,6 +118,8 @@ def _input(item: Input, owners: dict[int, str]) -> Mapping[str, object]:
         data["capacity"] = item.capacity
     if item.scratch:
         data["scratch"] = True
+    if item.disjoint:
+        data["disjoint"] = True
     return data
 
 

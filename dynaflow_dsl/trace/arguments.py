@@ -133,7 +133,8 @@ def _parameter_names(adapter: torch.nn.Module) -> list[str]:
 
 
 def _check_names(spec: TraceSpec, names: list[str]) -> None:
-    for table, keys in (("dims", spec.dims), ("persistent", spec.persistent)):
+    tables = {"dims": spec.dims, "persistent": spec.persistent}
+    for table, keys in {**tables, "disjoint": spec.disjoint}.items():
         for key in keys:
             base = key.removesuffix(".*") if table == "dims" else key
             if base not in names:

@@ -56,7 +56,8 @@ class TraceSpec:
     arguments, `"input_ids": ("batch", None)`, or of every tensor of a list, `"keys.*"`;
     arguments left out are static. `dimensions` holds the inclusive bounds of each name,
     None for no upper bound. `persistent` are arguments whose address never changes.
-    `disjoint` names shared tensors that rows write at places that never coincide;
+    `disjoint` names arguments without named dimensions (or lists of such) of which each
+    row reads and writes places of its own, which another argument says: paged caches.
     `context` makes the context manager that is entered around each step of a piece.
     `facts` are what schedules may require. `trial(steps, rows, seed)` runs several
     steps in which callables of `steps`, by entry, stand in for the adapter, and returns

@@ -60,8 +60,8 @@ class Reference:
 
     Views and sizes are computed on the side that asks, when it asks: they read no data,
     so later writes show through them. Arguments are those of `run_reference`; a
-    `poison` changes what enters pieces, and with `blocks` an axis may hold several
-    places for each row, one row's after the other's.
+    `poison` changes what enters pieces. With `blocks` an axis may hold several places
+    for each row, one row's after the other's, and the last piece runs first.
     """
 
     def __init__(
@@ -123,7 +123,9 @@ class Reference:
                 continue
             sides: Sequence[Side] = [None]
             if self._homes[node] == "pieces":
-                sides = range(len(self._pieces))
+                # In whatever order: those that write one place twice differ then.
+                order = range(len(self._pieces))
+                sides = order[::-1] if self._blocks else order
             for side in sides:
                 self._values[node, side] = self._call(node, side)
             for argument in written:

@@ -9,9 +9,11 @@ from dynaflow_dsl.graph.model import Graph, Operation
 from dynaflow_dsl.graph.rowwise import permutation
 from dynaflow_dsl.graph.rowwise.model import (
     Call,
+    Fact,
     RefusedError,
     RowCheck,
     RowNumbers,
+    Rows,
     Shared,
     Tensor,
 )
@@ -55,6 +57,15 @@ def check_rows(
     names = frozenset(region)
     state = State(dimension, find_storages(graph, names), _producers(graph), stated)
     given = {item.value.storage for item in graph.inputs}
+    state.by_rows = frozenset(
+        item.value.storage
+        for item in graph.inputs
+        if item.disjoint
+        and any(
+            access.writes and access.inside
+            for access in state.storages.accesses.get(item.value.storage, ())
+        )
+    )
     for item in graph.inputs:
         state.values[item.value.name] = item.value
     for operation in graph.operations:
@@ -78,6 +89,7 @@ def check_rows(
         state.claimed,
         state.rows_written,
         tuple(state.declared),
+        tuple(state.disjoint),
     )
 
 
@@ -118,6 +130,7 @@ def _step(state: State, operation: Operation, region: frozenset[str]) -> None:
     call = Call(operation, tensors, state.dimension)
     try:
         facts = apply(call)
+        _check_places(call, facts)
         if rule.declared:
             _check_declared(state, call)
         elif operation.writes:
@@ -131,6 +144,42 @@ def _step(state: State, operation: Operation, region: frozenset[str]) -> None:
     for value, fact in zip(operation.results, facts, strict=False):
         if value is not None:
             state.learn(value, fact)
+
+
+def _check_places(call: Call, facts: tuple[Fact, ...]) -> None:
+    """Make sure that what rows write by places is only read by rows.
+
+    Other pieces may have written theirs already, or not yet.
+    """
+    operation = call.operation
+    read = [t for t in call.tensors.values() if t.disjoint]
+    if not read or operation.view:
+        return
+    by_places = operation.operator in _BY_PLACES or not operation.operator.startswith(
+        "aten."
+    )
+    rows = bool(operation.writes) or all(isinstance(fact, Rows) for fact in facts)
+    if not by_places or not rows or call.all_shared():
+        raise RefusedError(
+            "reads all of a tensor into which each row writes places of its own"
+        )
+    if any(t.disjoint for t in list(call.tensors.values())[1:]) and (
+        operation.operator.startswith("aten.")
+    ):
+        raise RefusedError("reads places of rows as numbers")
+
+
+# They read or write a tensor, their first argument, at places that others say.
+_BY_PLACES = frozenset(
+    {
+        "aten.embedding.default",
+        "aten.index.Tensor",
+        "aten.index_add_.default",
+        "aten.index_copy_.default",
+        "aten.index_put_.default",
+        "aten.index_select.default",
+    }
+)
 
 
 def _check_declared(state: State, call: Call) -> None:

@@ -66,7 +66,8 @@ class RowCheck:
     that follow from those inside: each belongs to one microbatch. `claimed` are those
     that are rows if the statement is true, and `written` the inputs of such operations
     whose rows they write. `declared` are operations of which plug-ins declare how they
-    treat rows.
+    treat rows. `disjoint` are those that write into memory of which the target says
+    that rows have places of their own.
     """
 
     facts: Mapping[str, Fact]
@@ -76,6 +77,7 @@ class RowCheck:
     claimed: Mapping[str, Rows] = field(default_factory=dict)
     written: Mapping[str, str] = field(default_factory=dict)
     declared: tuple[str, ...] = ()
+    disjoint: tuple[str, ...] = ()
 
 
 class RefusedError(Exception):
@@ -92,13 +94,15 @@ class Tensor:
     """An operand: its value, its fact, and what is known of its storage.
 
     `sliced` says that a microbatch sees it as a slice of a whole tensor, with the whole
-    tensor's strides. `written` says that something writes its storage in place.
+    tensor's strides. `written` says that something writes its storage in place, and
+    `disjoint` that each row reads and writes places of its own in it.
     """
 
     value: Value
     fact: Fact
     sliced: bool = False
     written: bool = False
+    disjoint: bool = False
 
     @property
     def shape(self) -> tuple[Size, ...]:

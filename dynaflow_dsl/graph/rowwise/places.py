@@ -96,6 +96,8 @@ def follow_order(state: State, operation: Operation, region: frozenset[str]) -> 
             return
     call = Call(operation, tensors, state.dimension)
     try:
+        if any(tensor.disjoint for tensor in tensors.values()):
+            raise RefusedError("reads places of rows by those of an order")
         found = permutation.follow(call, placed, apply)
         if operation.writes:
             _write_places(state, call, placed, found[0])

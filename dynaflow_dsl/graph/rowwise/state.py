@@ -47,6 +47,8 @@ class State:
     claimed: dict[str, Rows] = field(default_factory=dict)
     rows_written: dict[str, str] = field(default_factory=dict)
     declared: list[str] = field(default_factory=list)
+    by_rows: frozenset[int] = frozenset()
+    disjoint: list[str] = field(default_factory=list)
     placed: dict[str, Placed] = field(default_factory=dict)
     begun: dict[str, str] = field(default_factory=dict)
 
@@ -131,6 +133,7 @@ def operand(
         fact,
         sliced=storages.is_sliced(value.storage),
         written=value.storage in storages.written,
+        disjoint=value.storage in state.by_rows,
     )
 
 
@@ -180,6 +183,9 @@ def check_write(state: State, call: Call, fact: Fact) -> None:
     if isinstance(fact, RowNumbers):
         raise RefusedError("changes row numbers in place")
     if isinstance(fact, Shared):
+        if target.disjoint and not call.all_shared():
+            state.disjoint.append(call.operation.name)
+            return
         if target.sliced:
             raise RefusedError("writes a tensor that all microbatches share")
         if any(

@@ -15,6 +15,11 @@ from dynaflow_dsl.graph.rowwise.state import (
 )
 from dynaflow_dsl.graph.rowwise.storage import references
 
+BY_PLACES = (
+    "reads a tensor into which each row writes places of its own, which no statement "
+    "of a part is about"
+)
+
 
 def refuse_or_rely(
     state: State, operation: Operation, region: frozenset[str], reason: str
@@ -55,6 +60,8 @@ def rely(
             spoil(state, operation)
             return
     try:
+        if any(state.values[n].storage in state.by_rows for n in references(operation)):
+            raise RefusedError(BY_PLACES)
         for name in operation.writes:
             _write_privately(state, operation, name, region, group)
     except RefusedError as error:
