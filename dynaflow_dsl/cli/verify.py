@@ -185,7 +185,7 @@ def _verify(
             entry=graph.entry,
             schedule=schedule.name,
             claims=claims_of(schedule),
-            row_claims=_row_claims(binding),
+            row_claims=row_claims(binding),
             compiled=request.compiled,
             device=device,
         )
@@ -306,7 +306,7 @@ def _whole(binding: Binding) -> frozenset[str]:
     )
 
 
-def _row_claims(binding: Binding) -> list[Any]:
+def row_claims(binding: Binding) -> list[Any]:
     """What the file states of rows, in words of the model."""
     from dynaflow_dsl.verification.rows import RowClaim
 

@@ -1,6 +1,7 @@
 """Many random programs: none that leaks may be accepted.
 
     python -m tests.graph.rowwise.random_graphs --examples 100000 --output found.json
+    python -m tests.graph.rowwise.random_graphs --programs sorted --examples 10000
 
 Two of five are chains of any operators; the others are calls of one operator each,
 with arguments drawn by its signature, so that every rule comes often; many go on along
@@ -22,10 +23,11 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import TypeAlias
 
 import torch
 
@@ -35,6 +37,7 @@ from tests.graph.rowwise.building import Builder
 from tests.graph.rowwise.interpreter import difference, leaking_row
 from tests.graph.rowwise.programs import INPUTS, KINDS, Step, program
 from tests.graph.rowwise.signatures import OPERATORS, call_of
+from tests.graph.rowwise.sorted_programs import sorted_program
 from tests.graph.rowwise.vmapped import NotVmappedError, vmapped_difference
 
 
@@ -84,9 +87,13 @@ def made(number: int) -> tuple[Graph, list[str], Builder] | None:
     return program(*drawn(number))
 
 
-def examine(number: int, found: Found) -> None:
+Maker: TypeAlias = Callable[[int], tuple[Graph, list[str], Builder] | None]
+MAKERS: Mapping[str, Maker] = {"any": made, "sorted": sorted_program}
+
+
+def examine(number: int, found: Found, maker: Maker = made) -> None:
     """Check one program and run it."""
-    one = made(number)
+    one = maker(number)
     if one is None or not one[1]:
         found.verdicts["empty"] += 1
         return
@@ -119,6 +126,9 @@ def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--examples", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0, help="number of the first one")
+    parser.add_argument(
+        "--programs", choices=MAKERS, default="any", help="sorted: rows sorted and back"
+    )
     parser.add_argument("--output", type=Path)
     options = parser.parse_args(given)
     # Torch reads it once, at its first operation.
@@ -128,7 +138,7 @@ def main(given: Sequence[str] | None = None) -> int:
     found = Found()
     numbers = range(options.first, options.first + options.examples)
     for number in numbers:
-        examine(number, found)
+        examine(number, found, MAKERS[options.programs])
         done = number + 1 - options.first
         if done % 1000 == 0 or done == options.examples:
             print(done, dict(found.verdicts), found.unsound, flush=True)
