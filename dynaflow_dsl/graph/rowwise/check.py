@@ -241,7 +241,8 @@ def _check_all_known(state: State, graph: Graph, region: frozenset[str]) -> None
         return
     known = {*state.facts, *state.private, *state.placed}
     for operation in graph.operations:
-        if operation.name in region and any(
-            value is not None and value.name not in known for value in operation.results
-        ):
-            state.refuse(operation.name, "nothing is known of its result")
+        if operation.name not in region:
+            continue
+        names = {value.name for value in operation.results if value is not None}
+        if not known.issuperset(names | set(references(operation))):
+            state.refuse(operation.name, "nothing is known of what it reads or makes")

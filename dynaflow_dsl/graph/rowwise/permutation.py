@@ -175,7 +175,9 @@ def follow(
     match operator, kinds:
         case ("aten.floor_divide.default" | "aten.div.Tensor_mode", [Order() as order]):
             return (_divided(call, order),)
-        case ("aten.argsort.default" | "aten.sort.default", [Order(by, 1)]):
+        case ("aten.argsort.default" | "aten.sort.default", [Order(by, 1)]) if (
+            call.argument(2, "descending", False) is False
+        ):
             found = Inverse(by)
             if ".argsort." in operator:
                 return (found,)

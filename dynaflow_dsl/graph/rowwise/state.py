@@ -19,7 +19,7 @@ from dynaflow_dsl.graph.rowwise.model import (
     fact_of_shape,
     why_not_fitting,
 )
-from dynaflow_dsl.graph.rowwise.permutation import Placed
+from dynaflow_dsl.graph.rowwise.permutation import Placed, origin
 from dynaflow_dsl.graph.rowwise.rules import rule_for
 from dynaflow_dsl.graph.rowwise.sizes import ONE, mentions, shape_text
 from dynaflow_dsl.graph.rowwise.storage import Storages, references
@@ -120,6 +120,8 @@ def operand(
         except RefusedError as error:
             state.refuse(operation.name, error.reason)
     fact = state.facts.get(name)
+    if (kind := state.placed.get(name)) is not None:
+        state.refuse(origin(kind), state.begun[origin(kind)])
     if name in state.private:
         try:
             fact = claimed_fact(state, name)

@@ -115,7 +115,8 @@ class _Sorted:
         """Values by the inverse of the order; now and then by something else."""
         random, chance = self.random, self.random.random()
         if chance < 0.45:
-            back = self.call("aten.argsort.default", self.order)
+            downwards = random.random() < 0.1
+            back = self.call("aten.argsort.default", self.order, 0, downwards)
         elif chance < 0.9:
             back = self.call("aten.empty_like.default", self.order)
             numbers = self.call("aten.arange.default", self.places)

@@ -156,6 +156,12 @@ CASES = [
     refused("a scan of places", SORT, between(lambda x: x.cumsum(0)), rows(4)),
     refused("shifted places", SORT, between(lambda x: x.roll(1, 0)), rows(4)),
     refused("places with places", SORT, between(lambda x: x @ x.t() @ x), rows(4)),
+    refused(
+        "the inverse backwards",
+        SORT,
+        between(torch.tanh, lambda x: torch.argsort(x, descending=True)),
+        rows(4),
+    ),
     refused("backwards", SORT, between(torch.tanh, lambda x: x.flip(0)), rows(4)),
     refused("an inverse that changed", SORT, partly_written, rows(4)),
     accepted("experts", routed, rows(4), WEIGHT),

@@ -177,3 +177,20 @@ def test_a_size_twice_cannot_leave() -> None:
     result = build.call("aten.relu.default", square)
     (refusal,) = checked(build, groups, result).refusals
     assert "belongs to one microbatch" in refusal.reason
+
+
+def test_places_of_others_are_not_taken_on_trust() -> None:
+    """A sort that is followed, and read by what is only stated, is refused."""
+    build = Builder()
+    source, cache = build.input(rows(4)), build.input(rows(4))
+    column = build.call("aten.select.int", source, 1, 0)
+    order = build.call("aten.argsort.default", column)
+    moved = build.call("aten.index.Tensor", source, (order,))
+    before = set(build.names())
+    mean = build.call("aten.mean.dim", source, (0,))
+    both = build.call("aten.add.Tensor", moved, mean)
+    build.call("aten.copy_.default", cache, both)
+    groups = dict.fromkeys(set(build.names()) - before, 0)
+    refusals = checked(build, groups, source).refusals
+    assert [refusal.operation for refusal in refusals] == ["op_1"]
+    assert "argsort over the split dimension" in refusals[0].reason
