@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
@@ -130,7 +130,11 @@ def main(given: Sequence[str] | None = None) -> int:
         "--programs", choices=MAKERS, default="any", help="sorted: rows sorted and back"
     )
     parser.add_argument("--output", type=Path)
+    parser.add_argument("--summary", type=Path, help="only say what a file holds")
     options = parser.parse_args(given)
+    if options.summary:
+        print(summary(json.loads(options.summary.read_text())))
+        return 0
     # Torch reads it once, at its first operation.
     os.environ["ATEN_CPU_CAPABILITY"] = "default"
     if torch.backends.cpu.get_cpu_capability() != "DEFAULT":
@@ -151,6 +155,30 @@ def main(given: Sequence[str] | None = None) -> int:
             f"{operator}"
         )
     return 1 if found.unsound else 0
+
+
+def summary(counts: Mapping[str, Any]) -> str:
+    """What a written run found, in two sentences for the document."""
+    verdicts, examples = counts["verdicts"], counts["examples"]
+    shares = {
+        name: f"{100 * count / examples:.1f} %"
+        for name, count in verdicts.items()
+        if not name.startswith("(")
+    }
+    each = {
+        name: sum(pair)
+        for name, pair in counts[
+            "programs with each operator: accepted, refused"
+        ].items()
+        if name in OPERATORS
+    }
+    least = min(OPERATORS, key=lambda name: each.get(name, 0))
+    return (
+        f"Of {examples:,} programs {', '.join(f'{v} {k}' for k, v in shares.items())}; "
+        f"leaking and accepted: {counts['leaking and accepted'] or 'none'}. "
+        f"{len(each)} of {len(OPERATORS)} named rules occur, the rarest, {least}, in "
+        f"{each.get(least, 0)} programs."
+    )
 
 
 def _json(found: Found, first: int, done: int) -> str:
