@@ -25,11 +25,11 @@ from dynaflow_dsl.cli.options import (
 )
 from dynaflow_dsl.cli.report import Reporter, output_format_option
 from dynaflow_dsl.cli.running import chosen_files, current_project, going_on
+from dynaflow_dsl.cli.sizes import USUAL_SIZE, sizes_to_measure
 from dynaflow_dsl.resolve.model import Scalar
 
 REFERENCES = ("torch.compile", "torch.compile, captured")
 ROUNDS = 5
-USUAL_SIZE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def _bench(
     for name in chosen:
         if name not in known:
             raise click.UsageError(f"--only: choose from {', '.join(known)}")
-    sizes = _sizes(binding, request.size)
+    sizes = sizes_to_measure(binding.graph, binding.schedule, request.size)
     arguments = loaded.arguments(graph.entry, sizes)
     written = set(scheduled.written)
     if scheduled.capture is not None:
@@ -196,13 +196,3 @@ def _load(
     from dynaflow_dsl.verification.verify import find_executor
 
     return find_executor(module.load(spec.model, device, **options), entry, schedule)
-
-
-def _sizes(binding: Binding, size: int | None) -> dict[str, int]:
-    """A size for every dynamic dimension of an entry, within its bounds."""
-    captured = {line.dimension: line.sizes[-1] for line in binding.schedule.captures}
-    found = {}
-    for name, low, high in binding.graph.dimensions:
-        wanted = size if size is not None else captured.get(name, USUAL_SIZE)
-        found[name] = max(low, min(wanted, high if high is not None else wanted))
-    return found

@@ -38,6 +38,7 @@ COMMANDS = (
     "trace",
     "verify",
     "bench",
+    "profile",
     "explain",
 )
 

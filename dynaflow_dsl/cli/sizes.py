@@ -14,6 +14,9 @@ from dynaflow_dsl.resolve.model import Schedule
 
 USUAL = (1, 2, 3, 8)
 
+# The size that is measured where nothing is captured.
+USUAL_SIZE = 8
+
 
 def split_dimension(graph: Graph, schedule: Schedule) -> str:
     """The dimension that is split, else the first one of the entry."""
@@ -50,6 +53,21 @@ def with_captured(
     lines = [line for line in schedule.captures if line.dimension == name]
     captured = [size for line in lines for size in line.sizes]
     return tuple(sorted({*sizes, *captured}))
+
+
+def sizes_to_measure(
+    graph: Graph, schedule: Schedule, size: int | None
+) -> dict[str, int]:
+    """A size for every dynamic dimension of an entry, within its bounds.
+
+    `size` goes before the largest captured one, and that before the usual one.
+    """
+    captured = {line.dimension: line.sizes[-1] for line in schedule.captures}
+    found = {}
+    for name, low, high in graph.dimensions:
+        wanted = size if size is not None else captured.get(name, USUAL_SIZE)
+        found[name] = max(low, min(wanted, high if high is not None else wanted))
+    return found
 
 
 def usual_sizes(schedule: Schedule) -> tuple[int, ...]:

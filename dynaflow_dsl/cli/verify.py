@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -22,6 +22,7 @@ from dynaflow_dsl.cli.foreign import faults_shown, import_module_file, user_code
 from dynaflow_dsl.cli.making import Made, Wanted, make_to_run
 from dynaflow_dsl.cli.models import LoadedModel
 from dynaflow_dsl.cli.modules import ModuleFiles, default_folder, folder_option
+from dynaflow_dsl.cli.on_device import Request, overlap, stress
 from dynaflow_dsl.cli.options import (
     Given,
     fact_option,
@@ -48,25 +49,6 @@ from dynaflow_dsl.resolve.steps import step_label
 EDITED = "DFS504"
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What the command line asks for, the same for every file.
-
-    `folder` is where modules lie. No `batches` stand for the usual ones, no `device`
-    for that of the target.
-    """
-
-    wanted: Wanted
-    folder: Path
-    batches: tuple[int, ...]
-    device: str | None
-    compiled: bool
-
-    def device_for(self, spec: Any) -> str:
-        """The device to run a trace target on."""
-        return self.device if self.device is not None else str(spec.device)
-
-
 @click.command("verify")
 @click.argument("paths", nargs=-1, metavar="[PATH...]")
 @folder_option
@@ -87,6 +69,40 @@ class Request:
     is_flag=True,
     help="Run the module's text as it stands, without compiling its parts.",
 )
+@click.option(
+    "--stress",
+    "trials",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Also repeat a step N times with random delays before its steps: on a CUDA "
+    "device eager and as a captured graph, elsewhere with its streams interleaved in "
+    "random order. Says which two steps a different result depends on.",
+)
+@click.option(
+    "--overlap",
+    "measured",
+    is_flag=True,
+    help="Compare nothing; measure on a CUDA device how much of each window really ran "
+    "at the same time.",
+)
+@click.option(
+    "--min-overlap",
+    "minimum",
+    type=click.FloatRange(0.0, 1.0),
+    default=0.3,
+    show_default=True,
+    help="The least median share of the shorter step that a window may overlap.",
+)
+@click.option(
+    "--one-stream",
+    is_flag=True,
+    help="With --overlap: run everything on one stream, where every share must be 0.",
+)
+@click.option(
+    "--eager",
+    is_flag=True,
+    help="With --overlap: issue each step anew instead of replaying a captured graph.",
+)
 @output_format_option
 @click.pass_obj
 def command(
@@ -100,6 +116,11 @@ def command(
     batches: tuple[int, ...],
     device: str | None,
     text_only: bool,
+    trials: int | None,
+    measured: bool,
+    minimum: float,
+    one_stream: bool,
+    eager: bool,
 ) -> int:
     """Run the modules of schedule files beside their models, and compare.
 
@@ -107,6 +128,9 @@ def command(
     equal the same pieces on one stream bit for bit, and the unsplit model but for
     rounding; the order of streams is recorded and checked for races and early frees.
     """
+    for name, given in (("--one-stream", one_stream), ("--eager", eager)):
+        if given and not measured:
+            raise click.UsageError(f"{name} is for --overlap")
     project = current_project(reporter)
     request = Request(
         Wanted(project, model, model_arguments, Given(parameters, facts)),
@@ -114,6 +138,10 @@ def command(
         batches,
         device,
         compiled=not text_only,
+        stress=trials or 0,
+        overlap=minimum if measured else None,
+        one_stream=one_stream,
+        replay=not eager,
     )
     files = chosen_files(project, paths)
     for path in files:
@@ -145,9 +173,18 @@ def _verify_file(
             reporter.say(f"there is no {name}: verifying what compile would write")
             files = made.write(Path(temporary))
         module = import_module_file(files.module)
+        bindings = made.module.bindings
+        for asked, look in (
+            (request.stress > 0, stress),
+            (request.overlap is not None, overlap),
+        ):
+            if asked:
+                for binding in bindings:
+                    look(reporter, module, made, binding, request, _tell)
+        if request.overlap is not None:
+            return
         fine = [
-            _verify(reporter, module, made, binding, request)
-            for binding in made.module.bindings
+            _verify(reporter, module, made, binding, request) for binding in bindings
         ]
         if made.module.selection is not None:
             fine.append(

@@ -33,15 +33,19 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One contender: microseconds in each round, ratios of walls to others', memory.
+    """One contender: microseconds in each round, ratios to others', memory.
 
-    `first` is seconds from its making to the end of its first step, in a process that
-    others have warmed; `apart` how far its result is from that of the first contender.
+    `wall` and `host` are of calls on an idle device, with `ratios` of walls; `steady`
+    is of calls that follow each other at once, with `steady_ratios`. `first` is seconds
+    from its making to the end of its first step, in a process that others have warmed;
+    `apart` how far its result is from that of the first contender.
     """
 
     wall: tuple[float, ...]
     host: tuple[float, ...]
+    steady: tuple[float, ...]
     ratios: Mapping[str, Ratio]
+    steady_ratios: Mapping[str, Ratio]
     memory: Memory
     first: float
     apart: float
@@ -108,18 +112,23 @@ def _row(
     apart: float,
 ) -> Row:
     own = times[name]
+    others = [one for one in references if one != name and one in times]
     return Row(
-        tuple(round(MICRO * one, 2) for one in own.wall),
-        tuple(round(MICRO * one, 2) for one in own.host),
-        {
-            other: paired_ratio(own.wall, times[other].wall)
-            for other in references
-            if other != name and other in times
+        wall=_microseconds(own.wall),
+        host=_microseconds(own.host),
+        steady=_microseconds(own.steady),
+        ratios={one: paired_ratio(own.wall, times[one].wall) for one in others},
+        steady_ratios={
+            one: paired_ratio(own.steady, times[one].steady) for one in others
         },
-        memory,
-        round(first, 3),
-        apart,
+        memory=memory,
+        first=round(first, 3),
+        apart=apart,
     )
+
+
+def _microseconds(seconds: Sequence[float]) -> tuple[float, ...]:
+    return tuple(round(MICRO * one, 2) for one in seconds)
 
 
 def lines(
@@ -129,20 +138,24 @@ def lines(
     width = max(map(len, rows))
     references = [name for name in references if isinstance(rows.get(name), Row)]
     heads = "".join(f"  {f'of {name} [95%]':<26}" for name in references)
-    head = f"{'':{width}}{'wall':>12}{'least':>10}{'most':>10}{'host':>10}"
+    head = f"{'':{width}}{'wall':>12}{'host':>10}{'steady':>10}"
     yield f"{head}{'memory':>12}{heads}".rstrip()
     for name, row in rows.items():
         match row:
             case Failure(reason):
                 yield f"{name:{width}}  could not run: {reason}"
             case Row():
-                numbers = (median(row.wall), min(row.wall), max(row.wall))
-                line = f"{name:{width}}" + f"{numbers[0]:>9.1f} µs"
-                line += "".join(f"{one:>10.1f}" for one in numbers[1:])
-                line += f"{median(row.host):>10.1f}{row.memory.total / 1e6:>9.1f} MB"
+                line = f"{name:{width}}{median(row.wall):>9.1f} µs"
+                line += f"{median(row.host):>10.1f}{median(row.steady):>10.1f}"
+                line += f"{row.memory.total / 1e6:>9.1f} MB"
                 for other in references:
                     line += f"  {_written(row.ratios.get(other)):<26}"
                 yield line.rstrip()
+                if row.steady_ratios:
+                    line = f"{'  steady':{width + 44}}"
+                    for other in references:
+                        line += f"  {_written(row.steady_ratios.get(other)):<26}"
+                    yield line.rstrip()
 
 
 def _written(ratio: Ratio | None) -> str:

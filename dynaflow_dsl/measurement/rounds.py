@@ -26,12 +26,14 @@ class Ratio:
 class Times:
     """Seconds per call in each round.
 
-    `wall` is from the call to the end of its work, `host` until the call returned: on
-    a device with streams the work goes on after that.
+    `wall` is from the call to the end of its work on an idle device, `host` until that
+    call returned: on a device with streams the work goes on after it. `steady` is the
+    mean of calls that follow each other without waiting for the device.
     """
 
     wall: list[float] = field(default_factory=list)
     host: list[float] = field(default_factory=list)
+    steady: list[float] = field(default_factory=list)
 
 
 def alternate(
@@ -42,10 +44,11 @@ def alternate(
 ) -> dict[str, Times]:
     """Seconds per call of each contender in each round.
 
-    A sample repeats the call for about `seconds`, each time on an idle device:
-    `synchronize` waits for all work of a call. Every round measures all contenders back
-    to back and starts with another one, so that drift of the machine meets all of them
-    alike. Raises ValueError for fewer than five rounds.
+    A sample repeats the call for about `seconds`, each time on an idle device, and then
+    as often one after the other: `synchronize` waits for all work of a call. Every
+    round measures all contenders back to back and starts with another one, so that
+    drift of the machine meets all of them alike. Raises ValueError for fewer than five
+    rounds.
     """
     if rounds < MINIMUM_ROUNDS:
         raise ValueError(f"{rounds} rounds are too few: at least {MINIMUM_ROUNDS}")
@@ -63,6 +66,8 @@ def alternate(
                 wall, host = _sample(contenders[name], repeats[name], synchronize)
                 times[name].wall.append(wall)
                 times[name].host.append(host)
+                steady = _steady(contenders[name], repeats[name], synchronize)
+                times[name].steady.append(steady)
             gc.collect()
     finally:
         if collecting:
@@ -90,6 +95,18 @@ def _repeats(
 ) -> int:
     once = max(min(_sample(call, 1, synchronize)[0] for _ in range(3)), 1e-9)
     return max(1, round(seconds / once))
+
+
+def _steady(
+    call: Callable[[], object], repeats: int, synchronize: Callable[[], object]
+) -> float:
+    """Mean seconds of calls that do not wait for each other's work."""
+    synchronize()
+    start = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    synchronize()
+    return (time.perf_counter() - start) / repeats
 
 
 def _sample(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +31,7 @@ from dynaflow_dsl.runtime.inductor import (
     without_wrapper,
 )
 from dynaflow_dsl.runtime.inputs import dimensions_of
-from dynaflow_dsl.runtime.sizes import all_hold, for_other_sizes, sample_sizes
+from dynaflow_dsl.runtime.sizes import Compilations, sample_sizes
 from dynaflow_dsl.runtime.variants import (
     Literal,
     Observed,
@@ -72,34 +73,35 @@ def compile_parts(
 
     Artifacts are kept in `folder` and shared by everything that looks the same: equal
     layers, other entries, other processes. Where the compiler's choices hold for some
-    sizes only, a part is compiled again for others; sizes that are left then run its
-    text. `static` are sizes to compile for alone, and whether those steps run unsplit.
-    `loaded` holds what other executors of the module compiled, by key, and takes
-    what this one does. Raises LoadError (DFS805) where a part cannot be compiled.
+    sizes only, a part is compiled again for others, for large ones when a step first
+    has them; sizes that are left then run its text. `static` are sizes to compile for
+    alone, and whether those steps run unsplit. `loaded` holds what other executors of
+    the module compiled, by key, and takes what this one does. Raises LoadError (DFS805)
+    where a part cannot be compiled.
     """
     known = {} if loaded is None else loaded
-    with torch.inference_mode(False), torch.no_grad():
+    with _as_loaded():
         observed = observe(executor, functions, weights, device)
         dimensions = dimensions_of(executor.inputs)
-        compiled: dict[Variant, tuple[CompiledPart, ...]] = {}
+        captured = executor.capture.sizes if executor.capture is not None else {}
+        sampled = list(sample_sizes(dimensions, executor.dimensions, captured))
+        compiled: dict[Variant, Compilations[CompiledPart]] = {}
         with inductor_cache(folder / "inductor"):
             identity = compiler_identity(device)
-            for variant, part in observed.parts.items():
 
-                def make(
-                    hints: Mapping[str, int],
-                    variant: Variant = variant,
-                    part: str = part,
-                ) -> CompiledPart:
-                    return _compiled(
+            def make(
+                variant: Variant, part: str, hints: Mapping[str, int]
+            ) -> CompiledPart:
+                with inductor_cache(folder / "inductor"), _as_loaded():
+                    made = _compiled(
                         variant, part, dimensions, hints, identity, folder, known
                     )
-
-                first = make({})
                 if (outputs := observed.fresh.get(variant)) is not None:
-                    first = replace(first, boxed=without_wrapper(first.boxed, outputs))
-                sampled = list(sample_sizes(dimensions, executor.dimensions))
-                compiled[variant] = tuple(for_other_sizes(first, make, sampled))
+                    made = replace(made, boxed=without_wrapper(made.boxed, outputs))
+                return made
+
+            for variant, part in observed.parts.items():
+                compiled[variant] = Compilations(partial(make, variant, part), sampled)
             alone = _for_sizes_alone(
                 [
                     observe(executor, functions, weights, device, sizes, unsplit)
@@ -122,6 +124,13 @@ def compile_parts(
                     _bind_all(part, variant_of, compiled[variant_of], found, own)
                 )
     return calls
+
+
+@contextmanager
+def _as_loaded() -> Iterator[None]:
+    """Compile the same code in a step as while a module is loaded."""
+    with torch.inference_mode(False), torch.no_grad():
+        yield
 
 
 # A variant for sizes that are numbers, and what it was compiled to.
@@ -209,7 +218,7 @@ def _compiled(
 def _bind_all(
     part: str,
     variant: Variant,
-    compiled: Sequence[CompiledPart],
+    compiled: Compilations[CompiledPart],
     alone: Sequence[Alone],
     own: Weights,
 ) -> Call:
@@ -218,17 +227,17 @@ def _bind_all(
     `alone` was compiled for single sizes and goes first where it fits.
     """
     weights = tuple(own.values())
-    calls = [_bind(part, variant, one, weights) for one in compiled]
-    if not compiled[0].conditions and not alone:
-        return calls[0]
-    conditions = [one.conditions for one in compiled]
+    first = compiled.made[0]
+    if not first.conditions and not alone:
+        return _bind(part, variant, first, weights)
     text = partial(variant.function, record(own))
     places = _places(variant)
     chosen = {
         _sizes_of(static, places): _bind(part, static, one, weights)
         for static, one in alone
     }
-    return _by_size(part, places, conditions, calls, text, chosen)
+    bind = partial(_bind, part, variant, weights=weights)
+    return _by_size(part, places, compiled, bind, text, chosen)
 
 
 def _bind(
@@ -316,8 +325,8 @@ def _sizes_of(variant: Variant, places: Sequence[SizePlace]) -> tuple[int, ...]:
 def _by_size(
     part: str,
     places: Sequence[SizePlace],
-    conditions: Sequence[Sequence[str]],
-    calls: Sequence[Call],
+    compiled: Compilations[CompiledPart],
+    bind: Callable[[CompiledPart], Call],
     text: Call,
     chosen: dict[tuple[int, ...], Call],
 ) -> Call:
@@ -335,17 +344,23 @@ def _by_size(
         if known is None:
             names = (name for name, _, _ in places)
             named = dict(zip(names, sizes, strict=True))
-            fitting = [
-                one
-                for one, assumed in zip(calls, conditions, strict=True)
-                if all_hold(assumed, named)
-            ]
-            if not fitting:
+            if _is_capturing(arguments):
+                # Nothing can be compiled inside somebody's CUDA graph.
+                fitting = compiled.known(named)
+                return (text if fitting is None else bind(fitting))(*arguments)
+            fitting = compiled.fitting(named)
+            if fitting is None:
+                conditions = [one.conditions for one in compiled.made]
                 warnings.warn(_not_compiled(part, conditions, named), stacklevel=3)
-            known = chosen[sizes] = fitting[0] if fitting else text
+            known = chosen[sizes] = text if fitting is None else bind(fitting)
         return known(*arguments)
 
     return call
+
+
+def _is_capturing(arguments: Sequence[Any]) -> bool:
+    on_cuda = any(isinstance(one, torch.Tensor) and one.is_cuda for one in arguments)
+    return on_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def _not_compiled(

@@ -22,7 +22,7 @@ class LoadError(RuntimeFault):
     beside the module is missing or broken. DFS505: the module's format is unknown.
     DFS804: the module is not of the shape that the runtime expects. DFS805: a part
     cannot be compiled for every size of its inputs. DFS807: a stream has an option
-    that the device or this PyTorch cannot do.
+    that the device or this PyTorch cannot do. DFS808: times of steps cannot be taken.
     """
 
 

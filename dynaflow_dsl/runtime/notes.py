@@ -10,7 +10,7 @@ from dynaflow_dsl.runtime.groups import unplayed_role
 from dynaflow_dsl.runtime.module_map import ModuleMap, PlanLines
 
 # Parts that run once, outside of the layers; `.dfs` files cannot name parts so.
-_OUTSIDE = ("before", "after")
+OUTSIDE = ("before", "after")
 
 
 def add_place(
@@ -43,7 +43,7 @@ def _layer(
     entry: PlanLines, frame: FrameType, layers: Mapping[str, Sequence[int]]
 ) -> int | None:
     part = entry.label.removeprefix("prev.").partition("[")[0]
-    if part in _OUTSIDE:
+    if part in OUTSIDE:
         return None
     match entry.layer:
         case None:

@@ -93,6 +93,20 @@ MakeStreams: TypeAlias = Callable[
 ]
 
 
+def one_stream(
+    device: torch.device,
+    names: Sequence[str],
+    options: Mapping[str, StreamOptions] | None = None,
+) -> Streams:
+    """Everything on the stream that the step is called on, in order of the text.
+
+    For comparisons: what such a step gives, every other order has to give. Raises
+    LoadError as `make_streams` does.
+    """
+    check_device(device)
+    return CpuStreams(CallingThread("main"), *map(CallingThread, names))
+
+
 def make_streams(
     device: torch.device,
     names: Sequence[str],
@@ -103,21 +117,31 @@ def make_streams(
     Options have no effect on the CPU. Raises LoadError for a device type that this
     version cannot run on, and for options that a CUDA device cannot do.
     """
+    check_device(device)
+    if device.type == "cpu":
+        others = (CallingThread(name) for name in names)
+        return CpuStreams(CallingThread("main"), *others)
+    # Here, since it stands on the base class above.
+    from dynaflow_dsl.runtime.cuda_streams import cuda_streams
+
+    return cuda_streams(device, names, options)
+
+
+def check_device(device: torch.device) -> None:
+    """Refuse devices that are not there or that this version cannot run on.
+
+    Raises LoadError (DFS801).
+    """
     match device.type:
         case "cpu" if device.index:
             raise LoadError("DFS801", f"there is one CPU, and no `{device}`.")
         case "cpu":
-            others = (CallingThread(name) for name in names)
-            return CpuStreams(CallingThread("main"), *others)
+            return
         case "cuda" if torch.cuda.is_available():
-            # Here, since it stands on the base class above.
-            from dynaflow_dsl.runtime.cuda_streams import cuda_streams
-
             count = torch.cuda.device_count()
             if device.index is not None and device.index >= count:
                 message = f"PyTorch finds {count} CUDA devices, and no `{device}`."
                 raise LoadError("DFS801", message)
-            return cuda_streams(device, names, options)
         case "cuda":
             raise LoadError(
                 "DFS801",

@@ -11,8 +11,9 @@ from torch.utils._pytree import tree_map
 
 from dynaflow_dsl.runtime.select import Selected
 from dynaflow_dsl.verification.report import Comparison
+from dynaflow_dsl.verification.results import compare, tensors_of
 from dynaflow_dsl.verification.state import ModelState
-from dynaflow_dsl.verification.verify import compare, modules_of, tensors_of
+from dynaflow_dsl.verification.verify import modules_of
 
 Sizes: TypeAlias = Mapping[str, int]
 

@@ -23,6 +23,7 @@ from dynaflow_dsl.runtime.model import StreamOptions
 from dynaflow_dsl.runtime.streams import Streams
 from dynaflow_dsl.verification.clocks import MAIN, Clocks, recording_streams
 from dynaflow_dsl.verification.memory import Access, Memory, Place, Record, extent_of
+from dynaflow_dsl.verification.operators import written_tensors
 
 FaultKind: TypeAlias = Literal[
     "read before write",
@@ -213,7 +214,7 @@ class _Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.poll()
         given = [one for one in tree_leaves((args, named)) if _has_memory(one)]
         self.add_inputs(given)
-        written = _written(func, args, named)
+        written = written_tensors(func, args, named)
         result = func(*args, **named)
         made = []
         seen: set[int] = set()
@@ -352,16 +353,3 @@ def _has_memory(value: object) -> bool:
 
 def _has_results(result: object) -> bool:
     return any(isinstance(one, torch.Tensor) for one in tree_leaves(result))
-
-
-def _written(
-    func: Any, args: tuple[Any, ...], named: Mapping[str, Any]
-) -> list[torch.Tensor]:
-    """The tensors that an operator writes in place, by its schema."""
-    found: list[torch.Tensor] = []
-    for position, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is None or not argument.alias_info.is_write:
-            continue
-        value = args[position] if position < len(args) else named.get(argument.name)
-        found += [one for one in tree_leaves(value) if isinstance(one, torch.Tensor)]
-    return found

@@ -28,7 +28,7 @@ class Comparison:
 
     `tolerance` is None where every bit had to be equal; else it bounds the largest
     difference relative to the largest magnitude of the tensor it was found in.
-    `largest` is over all tensors.
+    `largest` is over all tensors. `because` says why less than the usual was asked for.
     """
 
     batch: int
@@ -38,6 +38,7 @@ class Comparison:
     largest: float
     tensors: int
     difference: Difference | None
+    because: str = ""
 
     @property
     def ok(self) -> bool:
@@ -57,9 +58,10 @@ class Comparison:
                 f"NOT equal {allowed}: {self.difference.tensor} differs by "
                 f"{self.difference.largest:.1e}"
             )
+        because = f" ({self.because})" if self.because else ""
         return (
             f"batch {self.batch}: {self.what} against {self.against}: {verdict}, "
-            f"{self.tensors} tensors"
+            f"{self.tensors} tensors{because}"
         )
 
 

@@ -336,3 +336,64 @@ def test_a_false_statement_fails(workspace: Workspace, capsys: Capture) -> None:
     assert first["who"] == "part reduce"
     assert first["unproved"].startswith("argsort in layers.0: argsort over the split")
     assert "differs when cut in pieces" in first["problem"]
+
+
+def test_stress_finds_nothing_in_a_whole_module(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    assert run([*VERIFY, "--stress", "6"]) == 0
+    output = capsys.readouterr().out
+    assert "stack_halves.py, entry forward, stress at batch 5: ok" in output
+    assert "interleaved, 6 runs with delays" in output
+    assert "text against reference: equal bit for bit" in output
+
+
+def test_stress_names_the_steps_that_a_missing_wait_leaves_unordered(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    assert workspace.compile() == 0
+    text = workspace.module.read_text()
+    lines = [line for line in text.splitlines() if ".wait(" in line]
+    workspace.module.write_text(text.replace(lines[1], ""))
+    capsys.readouterr()
+    words = ("--stress", "6", "--output-format", "json")
+    assert run([*VERIFY, *words]) == 1
+    results = json.loads(capsys.readouterr().out)["results"]
+    stressed = [one for one in results if "runs" in one]
+    assert [one["batch"] for one in stressed] == [2, 5]
+    for report in stressed:
+        (way,) = report["runs"]
+        assert way["failures"]
+        assert way["failures"][0]["pair"]["first_stream"] == "side"
+        assert way["failures"][0]["pair"]["second_stream"] == "main"
+
+
+def test_overlap_needs_a_device(workspace: Workspace, capsys: Capture) -> None:
+    assert run([*VERIFY, "--overlap"]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "error[DFS808]" in output.err
+    assert "on the CPU a step runs on one thread" in output.err
+    assert "`verify --stress` and `profile` work on the CPU too" in output.err
+
+
+@pytest.mark.parametrize("words", [("--overlap",), ("--stress", "3")])
+def test_without_a_cuda_device_it_is_said_what_works(
+    words: tuple[str, ...],
+    workspace: Workspace,
+    capsys: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert run([*VERIFY, *words, "--device", "cuda"]) == 2
+    error = capsys.readouterr().err
+    assert "`cuda` was asked for, and PyTorch finds no CUDA device here" in error
+    assert "also run on the CPU" in error
+
+
+@pytest.mark.parametrize("option", ["--one-stream", "--eager"])
+def test_options_of_overlap_need_it(
+    option: str, workspace: Workspace, capsys: Capture
+) -> None:
+    assert run([*VERIFY, option]) == 2
+    assert f"{option} is for --overlap" in capsys.readouterr().err

@@ -54,6 +54,9 @@ def test_a_contender_that_fails_is_told_and_the_others_are_measured(
     assert "of one [95%]" in head
     assert "of broken" not in head
     assert table[1] == "broken  could not run: RuntimeError: no such kernel"
+    assert table[3].startswith("  steady")
+    assert len(second.wall) == len(second.steady) == 5
+    assert list(second.steady_ratios) == ["one"]
 
 
 def test_differences_are_relative_to_the_largest_magnitude() -> None:

@@ -34,9 +34,10 @@ def test_every_contender_is_measured_in_every_round() -> None:
     assert {name: len(one.wall) for name, one in times.items()} == dict.fromkeys(
         "abc", 5
     )
-    # Three calls each find the number of repeats; the rounds then take turns.
-    rounds = ["".join(calls[n : n + 3]) for n in range(9, 24, 3)]
-    assert rounds == ["abc", "bca", "cab", "abc", "bca"]
+    # Three calls each find the number of repeats; the rounds then take turns, with one
+    # call on an idle device and one more.
+    rounds = ["".join(calls[n : n + 6]) for n in range(9, 39, 6)]
+    assert rounds == ["aabbcc", "bbccaa", "ccaabb", "aabbcc", "bbccaa"]
 
 
 def test_few_rounds_are_refused() -> None:
@@ -52,6 +53,7 @@ def test_the_device_is_idle_before_a_call_and_its_work_counts() -> None:
         seconds=0.0,
         synchronize=lambda: seen.append("wait"),
     )
-    assert seen == ["wait", "call", "wait"] * 8
+    # Three to find the number of repeats, then two samples in each round.
+    assert seen == ["wait", "call", "wait"] * 13
     rounds = zip(times["a"].wall, times["a"].host, strict=True)
     assert all(wall >= host > 0 for wall, host in rounds)

@@ -78,6 +78,7 @@ TESTED_ELSEWHERE = {
     "DFS805": "tests/runtime/test_sizes.py",
     "DFS806": "tests/end_to_end/test_kernels.py",
     "DFS807": "tests/gpu/test_capture.py",
+    "DFS808": "tests/cli/test_verify.py",
     "DFS900": "tests/cli/test_main.py",
 }
 

@@ -14,6 +14,7 @@ import torch
 
 from dynaflow_dsl.runtime import Executor, InputError, LoadError, TensorSpec
 from dynaflow_dsl.runtime import compile as compile_room
+from dynaflow_dsl.runtime import sizes as sizes_room
 from dynaflow_dsl.runtime.artifacts import Artifact, read_artifact, write_artifact
 from dynaflow_dsl.runtime.compile import compile_parts
 from dynaflow_dsl.runtime.inductor import compile_graph
@@ -190,7 +191,7 @@ def test_a_choice_of_the_compiler_for_one_size_does_not_bind_others(
 def test_sizes_that_nothing_was_compiled_for_run_the_text(
     compiled_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compile_room, "for_other_sizes", lambda first, *_: [first])
+    monkeypatch.setattr(sizes_room, "MOST", 1)
     both = convolution(compiled_folder)
     both(16)
     with pytest.warns(UserWarning, match="its text runs as it stands") as caught:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from dynaflow_dsl.runtime import LoadError
-from dynaflow_dsl.runtime.sizes import MOST, all_hold, for_other_sizes, sample_sizes
+from dynaflow_dsl.runtime.sizes import MOST, Compilations, all_hold, sample_sizes
 
 SAMPLED = list(sample_sizes(("batch",), {}))
 
@@ -19,7 +19,8 @@ class Made:
 def made(
     first: Made, make: Callable[[Mapping[str, int]], Made]
 ) -> list[tuple[str, ...]]:
-    return [one.conditions for one in for_other_sizes(first, make, SAMPLED)]
+    compilations = Compilations(lambda sizes: make(sizes) if sizes else first, SAMPLED)
+    return [one.conditions for one in compilations.made]
 
 
 def never(sizes: Mapping[str, int]) -> Made:
@@ -39,6 +40,30 @@ def test_samples_stay_within_bounds() -> None:
     assert list(sample_sizes(("a", "b"), {"a": (1, 1), "b": (40, 40)})) == [
         {"a": 2, "b": 40}
     ]
+
+
+def test_large_samples_are_those_of_bounds_and_captures() -> None:
+    def largest(*given: object) -> int:
+        return max(one["a"] for one in sample_sizes(("a",), *given))  # type: ignore[arg-type]
+
+    assert largest({}) == largest({"a": (1, None)}) == 1024
+    assert largest({"a": (1, 4096)}) == 4096
+    assert largest({}, {"a": (8, 3000)}) == 3000
+    assert largest({"a": (5000, None)}) == 5000
+
+
+def test_a_size_is_compiled_for_when_it_comes() -> None:
+    def make(sizes: Mapping[str, int]) -> Made:
+        large = sizes.get("batch", 0) > 2000
+        return Made(("batch > 2000",) if large else ("batch <= 2000",))
+
+    compilations = Compilations(make, SAMPLED)
+    assert len(compilations.made) == 1
+    assert compilations.fitting({"batch": 1}) is compilations.made[0]
+    large = compilations.fitting({"batch": 3000})
+    assert large == Made(("batch > 2000",))
+    assert compilations.fitting({"batch": 4000}) is large
+    assert len(compilations.made) == 2
 
 
 def test_without_conditions_once_is_enough() -> None:

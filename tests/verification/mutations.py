@@ -91,6 +91,36 @@ def without_bases(text: str) -> list[Mutation]:
     return found
 
 
+def with_frees_at_readers(text: str, name: str) -> Mutation:
+    """The module with a result dropped as soon as its readers have been issued.
+
+    They may still run then, and the stream that made it has not waited for them.
+    """
+    for block in list(_blocks(text)):
+        for node in block:
+            if isinstance(node, ast.Delete) and _names(node) == {name}:
+                text = _replace(text, node, "pass")
+    for node in [one for one in _statements(text) if isinstance(one, ast.With)]:
+        (call,) = node.body[-1:]
+        reads = {
+            one.id
+            for one in ast.walk(call)
+            if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)
+        }
+        if name in reads:
+            text = _replace(text, call, f"{_code(text, call)}; del {name}")
+    return Mutation(f"{name} dropped at its readers", text)
+
+
+def with_shared_results(text: str, name: str, other: str) -> Mutation:
+    """The module with one result written into the memory of another one."""
+    for node in list(_statements(text)):
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
+            code = f"{other}.copy_({_code(text, node.value)})"
+            text = _replace(text, node.value, code)
+    return Mutation(f"{name} in the memory of {other}", text)
+
+
 def with_wrong_slices(text: str) -> list[Mutation]:
     """The module with each slice of one piece taken from another piece instead."""
     found = []

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.export import Dim, ExportedProgram, export
 
+from dynaflow_dsl.verification.results import TOLERANCES, apart
 from dynaflow_dsl.verification.rows import RowClaim, RowTrial, Sample, try_claims
-from dynaflow_dsl.verification.verify import TOLERANCES, _apart
 
 PIECES = (slice(0, 2), slice(2, 5))
 
@@ -19,7 +19,7 @@ class Model(nn.Module):
     def __init__(self, inside: Callable[[torch.Tensor], torch.Tensor]) -> None:
         super().__init__()
         self.inside = inside
-        self.register_buffer("seen", torch.zeros(4))
+        self.seen = nn.Buffer(torch.zeros(4))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.tanh(self.inside(torch.relu(x) + self.seen))
@@ -78,7 +78,7 @@ def tried(
         {},
         samples,
         None,
-        _apart,
+        apart,
         lambda dtype: TOLERANCES.get(dtype, 0.0),
         lambda: None,
     )

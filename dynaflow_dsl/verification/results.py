@@ -1,0 +1,145 @@
+"""What runs of a step gave, and how far two of them are apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from dynaflow_dsl.verification.report import Comparison, Difference
+from dynaflow_dsl.verification.state import ModelState, same_bits
+
+# How far results may be apart when the same numbers are added in another order,
+# relative to the largest magnitude of the tensor; other dtypes must be equal.
+TOLERANCES: Mapping[torch.dtype, float] = {
+    torch.float64: 1e-10,
+    torch.float32: 1e-4,
+    torch.float16: 1e-2,
+    torch.bfloat16: 5e-2,
+}
+
+
+def compare(
+    batch: int,
+    names: Sequence[str],
+    what: str,
+    given: Sequence[torch.Tensor],
+    against: str,
+    expected: Sequence[torch.Tensor],
+    *,
+    exact: bool,
+    allowed: float | None = None,
+    because: str = "",
+) -> Comparison:
+    """Compare two runs tensor by tensor: outputs first, then `names`, the inputs.
+
+    `allowed` is how far tensors may be apart instead of what is usual for their dtypes,
+    and `because` says why.
+    """
+    outputs = len(expected) - len(names)
+    labels = [f"output[{k}]" if outputs > 1 else "output" for k in range(outputs)]
+    labels += names
+    difference: Difference | None = None
+    largest = 0.0
+    tolerances = [
+        TOLERANCES.get(tensor.dtype, 0.0) if allowed is None else allowed
+        for tensor in expected
+    ]
+    if len(given) != len(expected):
+        message = f"number of outputs ({len(given) - len(names)})"
+        difference = Difference(message, float("inf"))
+    for label, one, other, tolerance in zip(
+        labels, given, expected, tolerances, strict=False
+    ):
+        if exact:
+            distance = 0.0 if same_bits(one, other) else max(apart(one, other), 1e-45)
+            fine = distance == 0.0
+        else:
+            distance = apart(one, other)
+            fine = distance <= tolerance
+        largest = max(largest, distance)
+        if not fine and difference is None:
+            difference = Difference(label, distance)
+    return Comparison(
+        batch=batch,
+        what=what,
+        against=against,
+        tolerance=None if exact else max(tolerances, default=0.0),
+        largest=largest,
+        tensors=len(expected),
+        difference=difference,
+        because=because,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a run made: outputs, inputs afterwards, and buffers that it changed."""
+
+    tensors: list[torch.Tensor]
+    buffers: dict[str, torch.Tensor]
+
+
+def run_on_copies(
+    run: Callable[..., Any], arguments: Sequence[Any], state: ModelState
+) -> Result:
+    """A run on copies of the arguments and on the buffers as they were."""
+    copies = copied(arguments)
+    try:
+        outputs = run(*copies)
+        # An output may be a buffer, which is put back.
+        made = [one.clone() for one in tensors_of(outputs)]
+        return Result([*made, *tensors_of(copies)], state.effects())
+    finally:
+        state.restore()
+
+
+def side_by_side(
+    one: Result, other: Result, names: Sequence[str], state: ModelState
+) -> tuple[list[str], list[torch.Tensor], list[torch.Tensor]]:
+    """Labels behind the outputs, and the tensors of two runs in the same order."""
+    left = state.completed(one.buffers, other.buffers)
+    right = state.completed(other.buffers, one.buffers)
+    return (
+        [*names, *left],
+        [*one.tensors, *left.values()],
+        [*other.tensors, *right.values()],
+    )
+
+
+def tensors_of(tree: Any) -> Iterator[torch.Tensor]:
+    """The tensors in a result, or in arguments."""
+    return (leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor))
+
+
+def apart(one: torch.Tensor, other: torch.Tensor) -> float:
+    """Largest difference over the largest magnitude of `other`; NaNs must coincide."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return float("inf")
+    if one.numel() == 0:
+        return 0.0
+    if not other.dtype.is_floating_point:
+        return 0.0 if torch.equal(one, other) else float("inf")
+    left, right = one.detach().double(), other.detach().double()
+    finite = torch.isfinite(right)
+    if not torch.equal(finite, torch.isfinite(left)) or not torch.equal(
+        left[~finite].nan_to_num(), right[~finite].nan_to_num()
+    ):
+        return float("inf")
+    if not bool(finite.any()):
+        return 0.0
+    apart = (left[finite] - right[finite]).abs().max().item()
+    scale = right[finite].abs().max().item()
+    return float(apart if scale == 0.0 else apart / scale)
+
+
+def copied(arguments: Sequence[Any]) -> tuple[Any, ...]:
+    """Arguments of a step with their tensors copied."""
+    copies: tuple[Any, ...] = tree_map(
+        lambda one: one.clone() if isinstance(one, torch.Tensor) else one,
+        tuple(arguments),
+    )
+    return copies

@@ -1,0 +1,151 @@
+"""Stresses the steps of a generated module in every way that a device has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from dynaflow_dsl.runtime.errors import RuntimeFault
+from dynaflow_dsl.runtime.executor import Executor
+from dynaflow_dsl.runtime.streams import MakeStreams, one_stream
+from dynaflow_dsl.verification.interleaving import Interleaved
+from dynaflow_dsl.verification.results import Result, apart, run_on_copies
+from dynaflow_dsl.verification.spread import Spread, find_spread, unrepeatable
+from dynaflow_dsl.verification.state import ModelState, same_bits
+from dynaflow_dsl.verification.stress import stress
+from dynaflow_dsl.verification.stress_report import StressReport, StressRun
+from dynaflow_dsl.verification.verify import (
+    CAPTURING,
+    find_executor,
+    input_names,
+    modules_of,
+)
+
+
+def stress_module(
+    module: ModuleType,
+    model: torch.nn.Module,
+    arguments: Sequence[Any],
+    *,
+    batch: int,
+    trials: int,
+    adapter: Callable[..., Any] | None = None,
+    entry: str | None = None,
+    schedule: str | None = None,
+    compiled: bool = True,
+    seed: int = 0,
+    **options: Any,
+) -> StressReport:
+    """Run a step `trials` times in each way, with random delays before its steps.
+
+    On a CUDA device the module runs eager and as one captured graph, `compiled` or as
+    it stands; elsewhere its text runs with its streams interleaved in random order.
+    Every result has to equal that of the same module on one stream, bit for bit, or
+    within that run's own spread where it has one. `options` go to the module's `load`.
+    """
+
+    def load(compile_parts: bool, streams: MakeStreams) -> Executor:
+        loaded = module.load(
+            model, compile=compile_parts, capture=False, streams=streams, **options
+        )
+        return find_executor(loaded, entry, schedule)
+
+    called = adapter if adapter is not None else model
+    state = ModelState(*modules_of(called, model))
+    text = load(False, one_stream)
+    on_device = text.device.type in CAPTURING
+    single = load(compiled, one_stream) if on_device else text
+    expected = run_on_copies(single, arguments, state)
+    judge = _Judge(
+        text,
+        expected,
+        partial(run_on_copies, single, arguments, state),
+        arguments,
+        state,
+    )
+    runs: list[StressRun] = []
+    skipped: list[str] = []
+    for way in _ways(on_device):
+        try:
+            made = way(partial(load, compiled and on_device), arguments, state)
+        except RuntimeFault:
+            raise
+        except Exception as error:  # whatever an edited module, or a capture, does
+            said = f"{type(error).__name__}: {error}".partition("\n")[0]
+            skipped.append(f"{way.name}: could not run: {said}")
+            continue
+        runs.append(stress(made, trials, judge, seed))
+    return StressReport(
+        module=f"{module.__name__}.py",
+        entry=text.entry,
+        schedule="" if text.schedule == module.__name__ else text.schedule,
+        batch=batch,
+        runs=tuple(runs),
+        skipped=tuple(skipped),
+        spread="" if judge.spread is None else str(judge.spread),
+    )
+
+
+def _ways(on_device: bool) -> Sequence[Any]:
+    if not on_device:
+        return (Interleaved,)
+    # Here, since it stands on Triton.
+    from dynaflow_dsl.verification.device_runs import Eager, Replayed
+
+    return (Eager, Replayed)
+
+
+class _Judge:
+    """Compares results with that of one stream; looks for its spread when one fails."""
+
+    def __init__(
+        self,
+        text: Executor,
+        expected: Result,
+        again: Callable[[], Result],
+        arguments: Sequence[Any],
+        state: ModelState,
+    ) -> None:
+        self.spread: Spread | None = None
+        self._text = text
+        self._expected = expected
+        self._again = again
+        self._arguments = arguments
+        self._state = state
+        self._looked = False
+        inputs = input_names(text, arguments)
+        outputs = len(expected.tensors) - len(inputs)
+        self._names = [
+            f"output[{k}]" if outputs > 1 else "output" for k in range(outputs)
+        ]
+        self._names += [*inputs, *expected.buffers]
+
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> str | None:
+        """What is wrong with a result, None where nothing is."""
+        wanted = [*self._expected.tensors, *self._expected.buffers.values()]
+        if len(tensors) != len(wanted):
+            return f"{len(tensors)} tensors instead of {len(wanted)}"
+        for name, one, other in zip(self._names, tensors, wanted, strict=True):
+            if same_bits(one, other):
+                continue
+            distance = apart(one, other)
+            spread = self._spread()
+            if spread is None or distance > spread.allowed:
+                return f"{name} differs" + (
+                    f" by {distance:.1e}" if distance != float("inf") else ""
+                )
+        return None
+
+    def _spread(self) -> Spread | None:
+        if not self._looked:
+            self._looked = True
+            self.spread = find_spread(
+                self._again,
+                self._expected,
+                lambda: unrepeatable(self._text, self._arguments, self._state),
+            )
+        return self.spread
