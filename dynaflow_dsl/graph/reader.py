@@ -59,13 +59,8 @@ _GRAPH_KEYS = {
     "code": dict,
 }
 _INPUT_KEYS = {"kind": str, "name": str, "value": list}
-_INPUT_OPTIONS = {
-    "argument": int,
-    "data": object,
-    "capacity": int,
-    "scratch": bool,
-    "disjoint": bool,
-}
+_FLAGS = {"scratch": bool, "disjoint": bool}
+_INPUT_OPTIONS = {"argument": int, "data": object, "capacity": int, **_FLAGS}
 _OPERATION_KEYS = {
     "name": str,
     "call": str,
@@ -308,7 +303,7 @@ def _input(data: object, scope: _Scope) -> Input:
     if kind != "persistent" and (capacity is not None or scratch):
         raise _Wrong("only persistent inputs have a capacity or scratch rows")
     disjoint = fields.get("disjoint", False)
-    if disjoint and kind not in ("step", "persistent"):
+    if disjoint and "argument" not in fields:
         raise _Wrong("only step and persistent inputs are disjoint")
     if capacity is not None and not 1 <= capacity <= _LARGEST_SIZE:
         raise _Wrong(f"there is no capacity of {capacity} rows")

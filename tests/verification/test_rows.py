@@ -44,7 +44,9 @@ def neighbours(x: torch.Tensor) -> torch.Tensor:
 
 
 def inverted(x: torch.Tensor) -> torch.Tensor:
-    return torch.linalg.inv(x[:, None, :] * x[:, :, None] + torch.eye(4))[:, 0]
+    squares = x[:, None, :] * x[:, :, None] + torch.eye(4)
+    inverse: torch.Tensor = torch.linalg.inv(squares)
+    return inverse[:, 0]
 
 
 def exported(inside: Callable[[torch.Tensor], torch.Tensor]) -> ExportedProgram:
