@@ -190,6 +190,9 @@ class Builder:
 
 
 def _size(few: int, many: int) -> Size:
+    if min(few, many) < 0:
+        # Some windows are not checked, and torch makes a tensor that nothing can read.
+        raise Unsized(f"{few} and {many}")
     for power in range(3):
         one, other = (batch**power for batch in _BATCHES)
         if few % one == 0 and many % other == 0 and few // one == many // other:
