@@ -192,8 +192,13 @@ def test_the_library_ends_at_its_folder(library: Path) -> None:
 
 
 def test_a_missing_file_of_the_library_lists_it(library: Path) -> None:
-    found = refused(Path("a.dfs"), "std:lama/parts.dfs")
+    found = refused(Path("a.dfs"), "std:zzz/qqq.dfs")
     assert found.helps == ("the library has std:llama/more.dfs, std:llama/parts.dfs",)
+
+
+def test_a_misspelt_file_of_the_library_is_guessed(library: Path) -> None:
+    found = refused(Path("a.dfs"), "std:lama/parts.dfs")
+    assert found.helps == ("did you mean 'std:llama/parts.dfs'?",)
 
 
 def test_messages_show_both_files_in_every_form(project: Path) -> None:

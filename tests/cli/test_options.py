@@ -86,9 +86,10 @@ def test_options_of_one_name_are_the_same_in_all_commands() -> None:
     # The output of `trace` is a file, that of the others a folder.
     assert set(different) <= {"-o"}
     takes = {written: set(by_command) for written, by_command in found.items()}
-    assert takes["-P"] == {"compile", "check", "show", "verify", "bench"}
+    runs = {"compile", "verify", "bench", "profile"}
+    assert takes["-P"] == {*runs, "check", "show", "why"}
     assert takes["-F"] == takes["-P"]
-    assert takes["-M"] == {"compile", "trace", "verify", "bench"}
+    assert takes["-M"] == {*runs, "trace"}
     assert takes["--output-format"] == set(COMMANDS)
 
 
