@@ -15,6 +15,7 @@ from dynaflow_dsl.bind import (
     bind_kernels,
     inactive,
     kept_resident,
+    needless_statements,
 )
 from dynaflow_dsl.bind.uses import groups
 from dynaflow_dsl.diagnostics import Diagnostic, Result
@@ -196,6 +197,7 @@ def check_schedules(
     # What is fetched for one executor of the module is not there for another.
     shared = list(kept_resident(bindings))
     found += shared
+    found += needless_statements(bindings)
     # A fault in a file is found once per entry: say it once.
     diagnostics = tuple(dict.fromkeys(found))
     if shared or len(plans) < len(selected.value.pairs):

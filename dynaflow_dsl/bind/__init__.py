@@ -17,6 +17,7 @@ from dynaflow_dsl.bind.model import (
     Produced,
     Role,
 )
+from dynaflow_dsl.bind.stated import needless_statements
 from dynaflow_dsl.bind.via import ReadsKernels, bind_kernels
 from dynaflow_dsl.bind.weights import kept_resident
 
@@ -39,4 +40,5 @@ __all__ = [
     "bind_kernels",
     "inactive",
     "kept_resident",
+    "needless_statements",
 ]

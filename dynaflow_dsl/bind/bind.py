@@ -29,9 +29,10 @@ from dynaflow_dsl.bind.ownership import (
 )
 from dynaflow_dsl.bind.programs import Mismatch
 from dynaflow_dsl.bind.remainder import place_the_rest
-from dynaflow_dsl.bind.rows import split_axes
+from dynaflow_dsl.bind.rows import split_rows
 from dynaflow_dsl.bind.selectors import Modules, Scope, index_modules
 from dynaflow_dsl.bind.shared import release_shared
+from dynaflow_dsl.bind.stated import broken_plugin
 from dynaflow_dsl.bind.unmatched import partly_matched
 from dynaflow_dsl.bind.variables import number_variables
 from dynaflow_dsl.bind.weights import (
@@ -40,7 +41,7 @@ from dynaflow_dsl.bind.weights import (
     with_fetches,
     without_fetches,
 )
-from dynaflow_dsl.diagnostics import Diagnostic, Label, Result
+from dynaflow_dsl.diagnostics import Diagnostic, Label, Result, Severity
 from dynaflow_dsl.graph.model import Graph
 from dynaflow_dsl.resolve.model import Schedule, Section
 from dynaflow_dsl.resolve.split import least_rows, never_cut
@@ -53,6 +54,8 @@ def bind(schedule: Schedule, graph: Graph) -> Result[Binding]:
     the wrong order, parts that are not convex, layers that are connected differently,
     rows that a split would mix, weights that cannot be fetched.
     """
+    if broken := tuple(broken_plugin(schedule)):
+        return Result(None, broken)
     sections = tuple(map(without_fetches, schedule.sections))
     dependence = analyse(graph)
     modules = index_modules(graph.modules, dependence)
@@ -76,13 +79,11 @@ def bind(schedule: Schedule, graph: Graph) -> Result[Binding]:
     found = list(_own_tensors_returned(schedule, graph))
     found += _foreign_writes(schedule, ownership, dependence, fragments)
     found += _handed_on(schedule, dependence, fragments)
-    axes: dict[str, int] = {}
-    if schedule.split is not None:
-        axes, refused = split_axes(schedule.split, graph, fragments, joined, dependence)
-        found += refused
+    rows, said = split_rows(schedule, graph, fragments, joined, dependence)
+    found += said
     found += check_captures(schedule, graph)
     found += not_capturable(schedule, fragments, dependence)
-    if found:
+    if any(item.severity is Severity.ERROR for item in found):
         return Result(None, tuple(found))
     attached = frozenset(dependence.operations[n].name for n in ownership.attached)
     counts = [len(mine) for mine in paths]
@@ -113,15 +114,16 @@ def bind(schedule: Schedule, graph: Graph) -> Result[Binding]:
         before=before,
         gaps=gaps,
         after=after,
-        axes=axes,
+        axes=rows.axes,
         variables=variables,
         joined=joined,
         results=graph.outputs,
         output_rows=output_rows(schedule, graph),
+        stated=rows.stated,
     )
     if faults := unshared(binding, brought, _written_inputs(graph)):
         return Result(None, tuple(faults))
-    return Result(binding, tuple(_never_cut(schedule, graph)))
+    return Result(binding, (*found, *_never_cut(schedule, graph)))
 
 
 def _written_inputs(graph: Graph) -> frozenset[str]:

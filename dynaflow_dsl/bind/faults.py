@@ -225,8 +225,8 @@ def handed_on(part: Part | None, place: Span, operation: Operation) -> Diagnosti
 def own_tensor_returned(place: Span, name: str, kind: str) -> Diagnostic:
     """The model returns one of its own tensors as it is."""
     return Diagnostic(
-        "DFS020",
-        f"the model returns its own {kind} {name}, which is not in this release yet",
+        "DFS209",
+        f"the model returns its own {kind} {name}",
         Label(place, "schedules a model that does"),
         helps=("read it from the model instead, or return a copy of it",),
     )
@@ -263,15 +263,22 @@ def foreign_write(
 
 
 def rows_mixed(
-    split: Split, part: str, operation: Operation, reason: str
+    split: Split, part: str, operation: Operation, reason: str, may_state: bool
 ) -> Diagnostic:
-    """The split would change the result."""
+    """The split would change the result; `may_state` says that no rule may be to blame
+    and the part could state that it does not."""
+    ways = ["leave that operation out of the parts, or do not split"]
+    if may_state:
+        ways.append(
+            f"if {part} as a whole keeps rows apart, state it: "
+            f"'part {part} (rowwise = true)', which dfsc verify checks"
+        )
     return Diagnostic(
         "DFS601",
         f"{split.dimension} cannot be split: {reason}",
         Label(split.span, f"{part} mixes the rows of the pieces"),
         notes=(f"at {describe(operation)}{_source(operation)}",),
-        helps=("leave that operation out of the parts, or do not split",),
+        helps=tuple(ways),
     )
 
 

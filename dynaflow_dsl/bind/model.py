@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from dynaflow_dsl.graph.model import Graph, Input, Operation
+from dynaflow_dsl.graph.rowwise import Refusal
 from dynaflow_dsl.resolve.model import Scalar, Schedule, Section, Via
 
 BEFORE = "before"
@@ -191,6 +192,26 @@ class Gaps:
 
 
 @dataclass(frozen=True, slots=True)
+class StatedRows:
+    """What a file states of parts, in one iteration, or others of one operation.
+
+    The `operations` of `parts` together are row-wise: `results`, which others read, and
+    the rows of the inputs in `written` depend on the same rows of what is read alone.
+    `relied` are the operations that no rule proves, and why; the first ran in `module`.
+    The `source` is who says so: the file, a plug-in that declares the operator, or the
+    target, in which rows write places of their own.
+    """
+
+    parts: tuple[str, ...]
+    operations: frozenset[str]
+    results: tuple[str, ...]
+    written: tuple[str, ...]
+    relied: tuple[Refusal, ...]
+    module: str
+    source: Literal["file", "plug-in", "target"] = "file"
+
+
+@dataclass(frozen=True, slots=True)
 class Binding:
     """What `bind` hands to `plan`.
 
@@ -202,7 +223,7 @@ class Binding:
     gaps, or of the last iteration of a section. `kernels` are those that parts run
     through; where none can be imported, as in `check`, there is none. `output_rows`
     holds the captured dimensions in which a step may be padded, with the axis of each
-    result.
+    result. `stated` is what the file says of rows and nothing proves.
     """
 
     schedule: Schedule
@@ -217,6 +238,7 @@ class Binding:
     results: tuple[str, ...]
     kernels: tuple[BoundKernel, ...] = ()
     output_rows: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
+    stated: tuple[StatedRows, ...] = ()
 
     @property
     def parts(self) -> tuple[BoundPart, ...]:

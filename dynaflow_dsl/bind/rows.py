@@ -2,37 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
 from dynaflow_dsl.bind.dependence import Dependence
 from dynaflow_dsl.bind.faults import not_sliceable, rows_mixed
 from dynaflow_dsl.bind.fragments import Fragments
-from dynaflow_dsl.bind.model import GAP
+from dynaflow_dsl.bind.model import GAP, StatedRows
 from dynaflow_dsl.bind.ownership import AFTER_OWNER, BEFORE_OWNER
 from dynaflow_dsl.bind.phases import check_phases
+from dynaflow_dsl.bind.stated import (
+    stated_operations,
+    stated_rows,
+    stated_unsplit,
+    stating_parts,
+)
 from dynaflow_dsl.diagnostics import Diagnostic, Label
-from dynaflow_dsl.graph.model import Graph, Size
-from dynaflow_dsl.graph.rowwise import Rows, check_rows
-from dynaflow_dsl.resolve.model import Split
+from dynaflow_dsl.graph.model import Graph, Operation, Size
+from dynaflow_dsl.graph.rowwise import Refusal, Rows, check_rows
+from dynaflow_dsl.resolve.model import Schedule, Split
 
 
-def split_axes(
-    split: Split,
+@dataclass(frozen=True, slots=True)
+class SplitRows:
+    """What a split does to values: the axis of each that is cut for steps of one piece
+    or joined after them, and what is only stated of parts."""
+
+    axes: Mapping[str, int] = field(default_factory=dict)
+    stated: tuple[StatedRows, ...] = ()
+
+
+def split_rows(
+    schedule: Schedule,
     graph: Graph,
     fragments: Fragments,
     joined: Collection[str],
     dependence: Dependence,
-) -> tuple[dict[str, int], list[Diagnostic]]:
-    """The axis of every value that is cut for steps of one piece or joined after them.
+) -> tuple[SplitRows, list[Diagnostic]]:
+    """How values are cut and joined for the steps of a schedule, and what is wrong.
 
     The parts in `joined` take and give whole tensors.
     """
+    split = schedule.split
+    unsplit = list(stated_unsplit(schedule, joined))
+    if unsplit or split is None:
+        return SplitRows(), unsplit
     names = [name for name, _, _ in graph.dimensions]
     if split.dimension not in names:
         near = get_close_matches(split.dimension, names, n=1)
-        return {}, [
+        return SplitRows(), [
             Diagnostic(
                 "DFS102",
                 f"the model has no dimension named {split.dimension}",
@@ -45,7 +64,7 @@ def split_axes(
             )
         ]
     if split.phases and (wrong := check_phases(split, graph)) is not None:
-        return {}, [wrong]
+        return SplitRows(), [wrong]
     inner = {
         owner: fragment
         for owner, fragment in fragments.by_owner.items()
@@ -53,26 +72,31 @@ def split_axes(
     }
     home = {number: owner for owner, f in inner.items() for number in f.numbers}
     region = {dependence.operations[number].name for number in home}
-    phased = split.dimension in dict(graph.phases)
-    disjoint = {item.name for item in graph.inputs if item.disjoint}
-    # Where there are phases, rows of one phase may meet in such an input.
-    apart = disjoint if split.phases or not phased else set[str]()
-    check = check_rows(graph, split.dimension, region, apart)
+    # Where there are phases, rows of one phase may meet in what is disjoint.
+    phases = () if split.phases else dict(graph.phases).get(split.dimension, ())
+    parts = stating_parts(schedule)
+    given = stated_operations(schedule, inner, dependence)
+    # What is proved need not be relied on.
+    check = check_rows(graph, split.dimension, region, disjoint=not phases)
+    if check.refusals and given:
+        check = check_rows(graph, split.dimension, region, given, disjoint=not phases)
+    shared = {item.value.storage for item in graph.inputs if item.disjoint}
     found = []
     for refusal in check.refusals:
         operation = dependence.operations[dependence.number[refusal.operation]]
         owner = home.get(dependence.number[refusal.operation])
         part = owner.part if owner else "the model"
         part = "what lies between the iterations" if part == GAP else part
-        refused_by = rows_mixed(split, part, operation, refusal.reason)
-        if phased and not split.phases and disjoint & set(operation.writes):
-            listed = ", ".join(dict(graph.phases)[split.dimension])
-            way = f"cut by phase: split {split.dimension} into [{listed}] as"
-            helps = (f"{way} {split.index}", *refused_by.helps)
-            refused_by = replace(refused_by, helps=helps)
-        found.append(refused_by)
+        meets = shared & {dependence.values[n].storage for n in operation.writes}
+        if phases and meets:
+            found.append(_rows_of_a_phase(split, phases, part, operation, refusal))
+            continue
+        may_state = owner is not None and part == owner.part and part not in parts
+        found.append(rows_mixed(split, part, operation, refusal.reason, may_state))
     if found:
-        return {}, _distinct(found)
+        return SplitRows(), _distinct(found)
+    stated, said = stated_rows(schedule, inner, fragments, dependence, check)
+    found += said
     axes: dict[str, int] = {}
     refused: set[str] = set()
     made_inside = {v for v, owner in fragments.maker.items() if owner in inner}
@@ -99,9 +123,23 @@ def split_axes(
         if owner not in inner:
             leaving.update(fragment.inputs)
     for name in sorted(leaving & made_inside):
-        if isinstance(fact := check.facts.get(name), Rows):
+        fact = check.claimed.get(name) or check.facts.get(name)
+        if isinstance(fact, Rows):
             axes[name] = fact.axis
-    return axes, found
+    return SplitRows(axes, stated), found
+
+
+def _rows_of_a_phase(
+    split: Split,
+    phases: Sequence[str],
+    part: str,
+    operation: Operation,
+    refusal: Refusal,
+) -> Diagnostic:
+    """Rows are written where only rows of another phase are sure not to be."""
+    refused = rows_mixed(split, part, operation, refusal.reason, may_state=False)
+    way = f"split {split.dimension} into [{', '.join(phases)}] as {split.index}"
+    return replace(refused, helps=(f"cut by phase: {way}", *refused.helps))
 
 
 def _distinct(found: list[Diagnostic]) -> list[Diagnostic]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from dynaflow_dsl.bind.faults import describe
 from dynaflow_dsl.bind.model import AFTER, BEFORE, Binding
 from dynaflow_dsl.cli.choices import MOST_ROWS, expected_choice, sizes_to_try
 from dynaflow_dsl.cli.files import relative
@@ -221,6 +222,7 @@ def _verify(
             entry=graph.entry,
             schedule=schedule.name,
             claims=claims_of(schedule),
+            row_claims=row_claims(binding),
             compiled=request.compiled,
             device=device,
             # What the command line says of a machine holds here too.
@@ -367,6 +369,36 @@ def _whole(binding: Binding) -> frozenset[str]:
         for instance in part.instances
         for name in instance.operations
     )
+
+
+def row_claims(binding: Binding) -> list[Any]:
+    """What the file states of rows, in words of the model."""
+    from dynaflow_dsl.verification.rows import RowClaim
+
+    operations = {operation.name: operation for operation in binding.graph.operations}
+    claims = []
+    for stated in binding.stated:
+        first, *others = stated.relied
+        reason = f"{describe(operations[first.operation])}: {first.reason}"
+        if others:
+            reason += f", and {len(others)} more"
+        word = "part" if len(stated.parts) == 1 else "parts"
+        who = f"{word} {', '.join(stated.parts)}"
+        if stated.source != "file":
+            reason = f"{describe(operations[first.operation])}, {who}"
+        if stated.source == "target":
+            who = "'disjoint' of the target"
+        elif stated.source == "plug-in":
+            who = f"the plug-in of {operations[first.operation].operator}"
+        claims.append(
+            RowClaim(
+                who,
+                stated.operations,
+                stated.results,
+                reason,
+            )
+        )
+    return claims
 
 
 def claims_of(schedule: Schedule) -> frozenset[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from textwrap import wrap
 
 from dynaflow_dsl.bind.fragments import DEVICE, symbols
 from dynaflow_dsl.bind.model import Body
@@ -32,6 +33,9 @@ from dynaflow_dsl.graph.operands import read_values
 from dynaflow_dsl.plan.names import RESERVED, free_name, identifier, role_name
 
 END_OF_SLICE = 2**63 - 1
+
+# What a line of a function's docstring has room for.
+_TEXT_WIDTH = 84
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +83,14 @@ def write_function(
     about: str,
     scope: str,
     inner: Sequence[InnerLoop] = (),
+    notes: Sequence[str] = (),
 ) -> FunctionText:
     """The text of one program.
 
     `inputs` are the function's parameters after `w`, in interface order, `weights` maps
     the program's model tensors to fields of `w`, `about` is the first line of the
-    docstring, `scope` the module path that comments are relative to. `inner` are the
-    loops that stand for some of the operations.
+    docstring and `notes` more paragraphs of it, `scope` the module path that comments
+    are relative to. `inner` are the loops that stand for some of the operations.
     """
     looped = {n for loop in inner for n in range(loop.run.start, loop.run.stop)}
     plain = [each for n, each in enumerate(body.operations) if n not in looped]
@@ -125,7 +130,7 @@ def write_function(
         operations.append((len(statements), operation))
         statements += _statement(operation, writer, last_of_line=last_of_line)
     results = [writer.expressions[value] for value in body.outputs]
-    lines += docstring(_about(about, body, inputs, types, results), 4)
+    lines += docstring(_about(about, notes, body, inputs, types, results), 4)
     lines += _preamble(body, plain, constants, writer)
     offset = len(lines)
     lines += statements
@@ -310,6 +315,7 @@ def _size_source(dimension: str, body: Body, writer: _Writer) -> str:
 
 def _about(
     about: str,
+    notes: Sequence[str],
     body: Body,
     parameters: Sequence[str],
     types: Mapping[str, TensorType],
@@ -325,10 +331,13 @@ def _about(
         ("returns" if one else f"returns {name}", str(types[value]))
         for name, value in zip(results, body.outputs, strict=True)
     ]
+    paragraphs = [about]
+    for note in notes:
+        paragraphs += ["", *wrap(note, _TEXT_WIDTH)]
     if not rows:
-        return [about]
+        return paragraphs
     width = max(len(name) for name, _ in rows)
-    return [about, "", *(f"{name:<{width}}  {type_}" for name, type_ in rows)]
+    return [*paragraphs, "", *(f"{name:<{width}}  {type_}" for name, type_ in rows)]
 
 
 def _returned(results: Sequence[str]) -> list[str]:

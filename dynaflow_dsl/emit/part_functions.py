@@ -91,6 +91,7 @@ class FunctionWriter:
                 about=_function_doc(part, users, binding),
                 scope=iterations[body.example].path if iterations else "",
                 inner=loops,
+                notes=_stated(part.name, binding),
             )
             names.append(self._function(written, wanted, self.written))
             self.written += later
@@ -191,6 +192,39 @@ def _function_doc(part: BoundPart, users: Sequence[int], binding: Binding) -> st
         p.selector.span for p in binding.schedule.parts if p.name == part.name
     )
     return f"{part.name}{where and f', {where}'}: {selector.phrase}"
+
+
+def _stated(part: str, binding: Binding) -> list[str]:
+    """What the file states of a part and nothing proves."""
+    mine = [stated for stated in binding.stated if part in stated.parts]
+    reasons = dict.fromkeys(
+        refusal.reason
+        for stated in mine
+        if stated.source == "file"
+        for refusal in stated.relied
+    )
+    named = {name for one in mine if one.source == "plug-in" for name in one.operations}
+    declared = sorted({o.operator for o in binding.graph.operations if o.name in named})
+    notes = []
+    if declared:
+        notes.append(
+            f"A plug-in declares how {', '.join(declared)} treats rows; `dfsc verify` "
+            "checks it by numbers."
+        )
+    if any(one.source == "target" for one in mine):
+        notes.append(
+            "Each piece writes places of its own into what all pieces share, as the "
+            "target says; `dfsc verify` checks it by numbers."
+        )
+    if not reasons:
+        return notes
+    first, *others = reasons
+    more = f", and {len(others)} more" if others else ""
+    return [
+        *notes,
+        "rowwise = true: that its rows do not depend on each other is stated, and not "
+        f"proved: {first}{more}. `dfsc verify` checks it by numbers.",
+    ]
 
 
 def _where(users: Sequence[int], section: int, binding: Binding) -> str:

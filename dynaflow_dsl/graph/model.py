@@ -131,8 +131,9 @@ class Input:
     keep their address between steps (KV caches). `constant` inputs are small tensors
     made while tracing; their `data` is a nested tuple of numbers. A persistent input
     has room for `capacity` rows, None where its owner decides; with `scratch`, those
-    beyond a step's size may be overwritten. Rows read and write a `disjoint` input at
-    places that never coincide.
+    beyond a step's size may be overwritten. In a `disjoint` one, each row reads and
+    writes places of its own, which other inputs say (a cache with a table of pages);
+    where the graph has phases, each phase does.
     """
 
     name: str

@@ -67,13 +67,8 @@ _GRAPH_KEYS = {
     "code": dict,
 }
 _INPUT_KEYS = {"kind": str, "name": str, "value": list}
-_INPUT_OPTIONS = {
-    "argument": int,
-    "data": object,
-    "capacity": int,
-    "scratch": bool,
-    "disjoint": bool,
-}
+_FLAGS = {"scratch": bool, "disjoint": bool}
+_INPUT_OPTIONS = {"argument": int, "data": object, "capacity": int, **_FLAGS}
 _OPERATION_KEYS = {
     "name": str,
     "call": str,

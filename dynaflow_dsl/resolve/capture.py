@@ -65,7 +65,7 @@ def _options(
 ) -> dict[str, tuple[bool, Span]]:
     taken: dict[str, tuple[bool, Span]] = {}
     known = ["static", "pieces"]
-    named = options_by_name(line.options, "capture", known, [], found)
+    named = options_by_name(line.options, "capture", known, found)
     for name, argument in named.items():
         value = evaluate(argument.value, found, scope)
         if isinstance(value, bool):

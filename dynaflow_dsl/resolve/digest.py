@@ -47,6 +47,8 @@ def _schedule(schedule: model.Schedule) -> list[object]:
         more.append(["require", conditions])
     if through := [part for part in schedule.parts if part.via is not None]:
         more.append(["via", [_via(part) for part in through]])
+    if stated := [part.name for part in schedule.parts if part.rowwise is not None]:
+        more.append(["rowwise", stated])
     options = [
         [stream.name, stream.priority, stream.sms]
         for stream in schedule.streams

@@ -13,15 +13,6 @@ from dynaflow_dsl.syntax.words import KEPT, RESERVED
 MAX_CHOICES = 5
 
 
-def not_yet(what: str, span: Span) -> Diagnostic:
-    """For what the language has and this release has not."""
-    return Diagnostic(
-        "DFS020",
-        f"{what} is not in this release yet",
-        Label(span, "edition 1 has it, this dfsc does not"),
-    )
-
-
 def unknown_name(
     kind: str, name: str, span: Span, choices: Iterable[str], declare: str = ""
 ) -> Diagnostic:

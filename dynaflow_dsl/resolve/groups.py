@@ -12,8 +12,9 @@ from dynaflow_dsl.resolve.selectors import (
     names_weights,
     resolve_selector,
 )
-from dynaflow_dsl.resolve.values import options_by_name
+from dynaflow_dsl.resolve.values import flag, options_by_name
 from dynaflow_dsl.resolve.walk import used_at
+from dynaflow_dsl.source import Span
 from dynaflow_dsl.syntax import model as syntax
 
 
@@ -104,9 +105,14 @@ def check_group(group: syntax.PartGroup) -> Iterator[Diagnostic]:
     yield from found
 
 
-def check_part(part: syntax.Part, found: list[Diagnostic]) -> None:
-    """Refuse what this release does not have of parts, and a kernel for weights."""
-    options_by_name(part.options, "part", [], ["rowwise"], found)
+def check_part(part: syntax.Part, found: list[Diagnostic]) -> Span | None:
+    """Look at the options of a part; the one that states `rowwise = true`, or None.
+
+    A kernel is refused for what brings weights.
+    """
     if part.via is not None and names_weights(part.selector):
         label = "no kernel can stand for what brings weights"
         found.append(misplaced_weights(label, part.via.span))
+    options = options_by_name(part.options, "part", ["rowwise"], found)
+    option = options.get("rowwise")
+    return option.span if option is not None and flag(option, found) else None

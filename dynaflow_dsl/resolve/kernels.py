@@ -13,6 +13,7 @@ from dynaflow_dsl.resolve.findings import given_twice, unknown_name
 from dynaflow_dsl.resolve.values import (
     Scope,
     evaluate,
+    flag,
     options_by_name,
     wrong_value,
 )
@@ -84,8 +85,8 @@ def check_known(
 def resolve_kernel(tree: syntax.Kernel, found: list[Diagnostic]) -> model.Kernel | None:
     """A declaration with its options; None where it names nothing importable."""
     known = ("symmetric_memory", "trusted")
-    options = options_by_name(tree.options, "kernel", known, [], found)
-    flags = {name: _flag(options.get(name), found) for name in known}
+    options = options_by_name(tree.options, "kernel", known, found)
+    flags = {name: flag(options.get(name), found) for name in known}
     place, _, _ = tree.target.value.partition(":")
     if not _TARGET.fullmatch(tree.target.value) or place.endswith(".py"):
         label = "this is no place to import from"
@@ -117,15 +118,6 @@ def _as_module(target: str) -> str:
         module, _, name = module.rpartition(".")
     meant = f"{module}:{name}"
     return meant if _TARGET.fullmatch(meant) else "package.module:name"
-
-
-def _flag(option: syntax.Argument | None, found: list[Diagnostic]) -> bool:
-    if option is None:
-        return False
-    value = evaluate(option.value, found, {})
-    if value is not None and not isinstance(value, bool):
-        found.append(wrong_value("true or false", value, option.value.span))
-    return value is True
 
 
 def unused_kernels(

@@ -256,7 +256,8 @@ class Part:
     """A named set of operations and the stream of each of its pieces.
 
     `streams` has one entry per piece of the split (one without a split).
-    `name_span` is the name alone, `span` the whole statement.
+    `name_span` is the name alone, `span` the whole statement. `rowwise` is the option
+    that states that its rows do not depend on each other, None where it is not given.
     """
 
     name: str
@@ -265,6 +266,7 @@ class Part:
     name_span: Span
     span: Span
     via: Via | None = None
+    rowwise: Span | None = None
 
     @property
     def fetches(self) -> bool:

@@ -34,9 +34,7 @@ def resolve(
     """What a file says.
 
     `imports` reads the files that it imports, and `parameters` are what the command
-    line sets, in its words. There is a value only when nothing is wrong. Statements
-    that the language has and this release has not are errors (DFS020), never passed
-    over.
+    line sets, in its words. There is a value only when nothing is wrong.
     """
     found: list[Diagnostic] = []
     given = parameters or {}

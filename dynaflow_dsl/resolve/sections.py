@@ -211,13 +211,15 @@ class SectionResolver:
         names: Sequence[str] | None,
         streams: tuple[str, ...] | None,
     ) -> model.Part | None:
-        check_part(part, self.found)
+        rowwise = check_part(part, self.found)
         selector = resolve_selector(part.selector, names, self.found)
         via = self.via(part.via) if part.via is not None else None
         if selector is None or streams is None or (part.via and via is None):
             return None
         name = part.name
-        return model.Part(name.text, streams, selector, name.span, part.span, via)
+        return model.Part(
+            name.text, streams, selector, name.span, part.span, via, rowwise
+        )
 
     def _part_streams(
         self, part: syntax.Part, pieces: int | None

@@ -43,7 +43,7 @@ def resolve_split(
     else:
         weights = _weights(split.into, scope, found)
     align = 1
-    options = options_by_name(split.options, "split", ["align"], [], found)
+    options = options_by_name(split.options, "split", ["align"], found)
     if "align" in options:
         align = _align(options["align"].value, scope, found)
         if phases != ():

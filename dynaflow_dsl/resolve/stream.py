@@ -23,7 +23,7 @@ def resolve_stream(
 ) -> model.Stream:
     """A stream with its options; those that are wrong are left out."""
     known = ["priority", "sms"]
-    options = options_by_name(stream.options, "stream", known, [], found)
+    options = options_by_name(stream.options, "stream", known, found)
     priority: model.Priority = "normal"
     sms = None
     if "priority" in options:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TypeAlias
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label
-from dynaflow_dsl.resolve.findings import given_twice, not_yet, unknown_name
+from dynaflow_dsl.resolve.findings import given_twice, unknown_name
 from dynaflow_dsl.resolve.model import Atom, Number, Value
 from dynaflow_dsl.source import Span
 from dynaflow_dsl.syntax import model as syntax
@@ -266,13 +266,9 @@ def options_by_name(
     arguments: Sequence[syntax.Argument],
     statement: str,
     known: Sequence[str],
-    unsupported: Sequence[str],
     found: list[Diagnostic],
 ) -> dict[str, syntax.Argument]:
-    """The options of a statement that this release takes, each at most once.
-
-    `unsupported` are options of the language that this release does not have.
-    """
+    """The options of a statement by their names, each at most once."""
     taken: dict[str, syntax.Argument] = {}
     for argument in arguments:
         name = argument.name.text
@@ -282,13 +278,19 @@ def options_by_name(
                     f"option '{name}'", argument.name.span, taken[name].name.span
                 )
             )
-        elif name in unsupported:
-            what = f"option '{name}' of '{statement}'"
-            found.append(not_yet(what, argument.span))
         elif name not in known:
             kind = f"option of '{statement}' called"
-            choices = (*known, *unsupported)
-            found.append(unknown_name(kind, name, argument.name.span, choices))
+            found.append(unknown_name(kind, name, argument.name.span, known))
         else:
             taken[name] = argument
     return taken
+
+
+def flag(option: syntax.Argument | None, found: list[Diagnostic]) -> bool:
+    """What an option says that is true or false; one that is not given is false."""
+    if option is None:
+        return False
+    value = evaluate(option.value, found, {})
+    if value is not None and not isinstance(value, bool):
+        found.append(wrong_value("true or false", value, option.value.span))
+    return value is True

@@ -122,6 +122,11 @@ def _step_input(state: Program, node: Node, item: InputSpec, taken: set[str]) ->
     state.names[node] = _free_name(item.name, taken)
     value = state.value(node, node.meta["val"], None)
     disjoint = item.base in state.spec.disjoint
+    if disjoint and any(size.dimensions for size in value.type.shape):
+        refuse(
+            f"'disjoint' of the target names '{item.base}', which has named "
+            "dimensions: its rows are places of their own already"
+        )
     if (kept := state.spec.persistent.get(item.base)) is not None:
         return Input(
             item.name,

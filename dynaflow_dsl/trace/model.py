@@ -75,13 +75,14 @@ class TraceSpec:
     arguments, `"input_ids": ("batch", None)`, or of every tensor of a list, `"keys.*"`;
     arguments left out are static. `dimensions` holds the inclusive bounds of each name,
     None for no upper bound. `persistent` are arguments whose address never changes.
-    `disjoint` names arguments without rows, such as a cache that all requests share,
-    that every row reads and writes by index at places that no other row does; where an
-    entry has phases, no row of another phase. `context` makes the context manager that
-    is entered around each step of a piece. `facts` are what schedules may require.
-    `trial(steps, rows, seed)` runs several steps in which callables of `steps`, by
-    entry, stand in for the adapter, and returns a tensor that they make and the one
-    that the untouched model's own loop makes; the two must be equal.
+    `disjoint` names arguments without named dimensions (or lists of such) of which each
+    row reads and writes places of its own, which another argument says: paged caches.
+    Where an entry has phases, rows of one phase may meet there, those of two may not.
+    `context` makes the context manager that is entered around each step of a piece.
+    `facts` are what schedules may require. `trial(steps, rows, seed)` runs several
+    steps in which callables of `steps`, by entry, stand in for the adapter, and returns
+    a tensor that they make and the one that the untouched model's own loop makes; the
+    two must be equal.
     """
 
     model: torch.nn.Module

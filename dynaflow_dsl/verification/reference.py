@@ -7,7 +7,8 @@ the model's own order, on one stream. It reads only the exported program.
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -40,16 +41,27 @@ def run_reference(
     dimension that is split; it is needed when there are several symbolic dimensions.
     Raises ValueError for values that cannot be cut or joined.
     """
-    run = _Run(exported, weights, arguments, whole, pieces, split_input)
-    with torch.no_grad():
-        return run.outputs()
+    return Reference(exported, weights, arguments, whole, pieces, split_input).outputs()
 
 
-class _Run:
+@dataclass(frozen=True, slots=True)
+class Poison:
+    """What replaces one row of all that pieces are given.
+
+    `fill` is given that row of a tensor's copy, to write, and the one before.
+    """
+
+    row: int
+    fill: Callable[[torch.Tensor, torch.Tensor], None]
+
+
+class Reference:
     """Values of nodes: one per node for the whole batch, and one per node and piece.
 
     Views and sizes are computed on the side that asks, when it asks: they read no data,
-    so later writes show through them.
+    so later writes show through them. Arguments are those of `run_reference`; a
+    `poison` changes what enters pieces. With `blocks` an axis may hold several places
+    for each row, one row's after the other's, and the last piece runs first.
     """
 
     def __init__(
@@ -59,9 +71,13 @@ class _Run:
         arguments: Sequence[Any],
         whole: Collection[str],
         pieces: Sequence[slice],
-        split_input: tuple[int, int] | None,
+        split_input: tuple[int, int] | None = None,
+        poison: Poison | None = None,
+        blocks: bool = False,
     ) -> None:
         self._exported = exported
+        self._poison = poison
+        self._blocks = blocks
         self._graph = exported.graph_module.graph
         self._pieces = pieces
         self._values: dict[tuple[Node, Side], Any] = {}
@@ -73,6 +89,32 @@ class _Run:
 
     def outputs(self) -> Any:
         """Run everything; the program's outputs in the form that the model gave."""
+        with torch.no_grad():
+            return self._outputs()
+
+    def joined(self, name: str) -> torch.Tensor:
+        """The whole value of a node after a run."""
+        value = self._get(self._node(name), None)
+        assert isinstance(value, torch.Tensor)
+        return value
+
+    def without_row(self, name: str, row: int) -> torch.Tensor:
+        """The whole value of a node after a run, but for one row."""
+        node, value = self._node(name), self.joined(name)
+        axis = self._axis(node, exact=False)
+        if axis is None:
+            return value
+        inner = value.shape[axis] // self._pieces[-1].stop
+        before = value.narrow(axis, 0, row * inner)
+        start = (row + 1) * inner
+        behind = value.narrow(axis, start, value.shape[axis] - start)
+        return torch.cat([before, behind], axis)
+
+    def _node(self, name: str) -> Node:
+        found: Node = next(node for node in self._graph.nodes if node.name == name)
+        return found
+
+    def _outputs(self) -> Any:
         for node in self._graph.nodes:
             if node.op != "call_function" or self._homes[node] == "either":
                 continue
@@ -81,7 +123,9 @@ class _Run:
                 continue
             sides: Sequence[Side] = [None]
             if self._homes[node] == "pieces":
-                sides = range(len(self._pieces))
+                # In whatever order: those that write one place twice differ then.
+                order = range(len(self._pieces))
+                sides = order[::-1] if self._blocks else order
             for side in sides:
                 self._values[node, side] = self._call(node, side)
             for argument in written:
@@ -190,11 +234,18 @@ class _Run:
             axis = self._axis(node, exact=False)
             return parts[0] if axis is None else torch.cat(parts, axis)
         value = self._get(node, None)
-        axis = self._axis(node, exact=True)
+        axis = self._axis(node, exact=not self._blocks)
         if axis is None:
             return value
         piece = self._pieces[side]
-        return value[(slice(None),) * axis + (piece,)]
+        inner = value.shape[axis] // self._pieces[-1].stop if self._blocks else 1
+        if self._poison is not None:
+            value = value.clone()
+            row = value.narrow(axis, self._poison.row * inner, inner)
+            before = value.narrow(axis, (self._poison.row - 1) * inner, inner)
+            self._poison.fill(row, before)
+        cut = slice(piece.start * inner, piece.stop * inner)
+        return value[(slice(None),) * axis + (cut,)]
 
     def _axis(self, node: Node, *, exact: bool) -> int | None:
         """The axis of a tensor that holds the split dimension; None if no axis does."""

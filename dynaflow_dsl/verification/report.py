@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from dynaflow_dsl.verification.kernels import KernelTrial
 from dynaflow_dsl.verification.recording import Fault
+from dynaflow_dsl.verification.rows import RowTrial
 
 # The number of rows of each phase.
 Phases: TypeAlias = tuple[tuple[str, int], ...]
@@ -125,6 +126,7 @@ class Report:
     failures: tuple[str, ...] = ()
     schedule: str = ""
     kernels: tuple[KernelTrial, ...] = ()
+    rows: tuple[RowTrial, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -132,7 +134,8 @@ class Report:
         compared = all(comparison.ok for comparison in self.comparisons)
         recorded = all(recorded.ok for recorded in self.recordings)
         through = all(kernel.ok for kernel in self.kernels)
-        return compared and recorded and through and not self.failures
+        apart = all(trial.ok for trial in self.rows)
+        return compared and recorded and through and apart and not self.failures
 
     def lines(self) -> Iterator[str]:
         """The report as lines of text, faults under their recording."""
@@ -144,6 +147,8 @@ class Report:
             yield f"  {failure}"
         for kernel in self.kernels:
             yield f"  {kernel}"
+        for trial in self.rows:
+            yield f"  {trial}"
         for comparison in self.comparisons:
             yield f"  {comparison}"
         for recorded in self.recordings:

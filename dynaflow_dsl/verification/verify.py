@@ -40,6 +40,7 @@ from dynaflow_dsl.verification.results import (
     run_on_copies,
     side_by_side,
 )
+from dynaflow_dsl.verification.rows import RowClaim, Sample, try_claims
 from dynaflow_dsl.verification.spread import find_spread, unrepeatable
 from dynaflow_dsl.verification.state import ModelState
 
@@ -63,6 +64,7 @@ def verify(
     entry: str | None = None,
     schedule: str | None = None,
     claims: Collection[tuple[str, str]] = (),
+    row_claims: Sequence[RowClaim] = (),
     compiled: bool = True,
     seed: int = 0,
     **options: Any,
@@ -75,7 +77,8 @@ def verify(
     adapter's exported program, `whole` its nodes that the schedule runs once, and
     `pieces_of(batch)` the slices of the others: empty when there is no split. `entry`
     and `schedule` name one of several executors. `claims` are pairs of steps, by the
-    labels of the module's map, that must be unordered. `options` go to the module's
+    labels of the module's map, that must be unordered, and `row_claims` say of which
+    operations it is only stated that they are row-wise. `options` go to the module's
     `load`.
 
     For each batch: the module's text, eager, against the reference on the same pieces,
@@ -88,6 +91,8 @@ def verify(
     is the tolerance; and one step on recording streams, for races, early frees and
     claims. On a device that captures, steps of captured sizes are also replayed as
     graphs, and compared with the compiled module; a size that cannot be captured fails.
+    Claims about rows are held against the numbers of the reference, cut in pieces and
+    with one row replaced.
     Each run starts from the model's buffers as they were, and so does the caller.
     """
     called = adapter if adapter is not None else model
@@ -119,6 +124,7 @@ def verify(
     comparisons: list[Comparison] = []
     recordings: list[Recorded] = []
     failures: list[str] = []
+    samples: list[Sample] = []
     for size in batches:
         batch = size if isinstance(size, int) else sum(size.values())
         phases: Phases = () if isinstance(size, int) else tuple(size.items())
@@ -131,6 +137,7 @@ def verify(
         pieces = pieces_of(size)
         if any(piece.start >= piece.stop for piece in pieces):
             pieces = ()  # a step with an empty piece runs unsplit
+        samples.append(Sample(arguments, pieces))
 
         def reference(*given: Any, pieces: Sequence[slice] = pieces) -> Any:
             return run_reference(
@@ -205,6 +212,16 @@ def verify(
         failures += (
             f"{k} is not captured: {why}" for k, why in captured.refused.items()
         )
+    rows = try_claims(
+        row_claims,
+        exported,
+        weights,
+        samples,
+        split_input,
+        apart,
+        lambda dtype: TOLERANCES.get(dtype, 0.0),
+        state.restore,
+    )
     return Report(
         module_map.module,
         text.entry,
@@ -213,6 +230,7 @@ def verify(
         tuple(failures),
         "" if f"{text.schedule}.py" == module_map.module else text.schedule,
         tuple(kernels.trials),
+        rows,
     )
 
 

@@ -60,6 +60,7 @@ TYPES = {
     "fixed": _type(Size(4)),
     "turned": _type(Size(4), BATCH),
     "square": _type(BATCH, BATCH),
+    "flat": _type(Size(4, ("batch",))),
     "sixteen": _type(Size(16, ("batch",)), Size(4)),
 }
 POINTWISE = {"relu", "add.Tensor", "mul.Tensor", "add_.Tensor", "copy_"}

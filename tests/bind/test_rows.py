@@ -104,3 +104,48 @@ def test_views_are_made_from_pieces() -> None:
     """
     binding = bound(PARTS, graph(lines(layer)), split=SPLIT)
     assert binding.axes == {"h0": 0, "m": 0, "h2": 0}
+
+
+# Each layer sorts its rows in `x` and puts them back in `y`.
+SORTED = """
+    o%i = engine.order.default(h%i) @ layers.%i.x
+    p%i = engine.take.default(h%i, o%i) @ layers.%i.x
+    q%i = engine.put_back.default(p%i, o%i) @ layers.%i.y
+    h%n = add.Tensor(h%i, q%i) @ layers.%i.y
+"""
+STATED = "a (rowwise = true) = .x\nb (rowwise = true) = .y"
+
+
+def test_parts_that_state_it_hand_each_other_anything() -> None:
+    binding = bound(STATED, graph(lines(SORTED)), split=SPLIT)
+    assert binding.axes == {"h0": 0, "h2": 0}
+    first, second = binding.stated
+    assert (first.parts, first.results) == (("a", "b"), ("h1",))
+    assert first.operations == {"o0", "p0", "q0", "h1"}
+    assert [item.operation for item in first.relied] == ["o0"]
+    assert first.relied[0].reason == "no row rule for engine.order.default"
+    assert (second.results, second.module) == (("h2",), "layers.1.x")
+
+
+def test_a_part_alone_gives_rows() -> None:
+    """Then `q` takes rows of what `x` only has in another order: numbers tell."""
+    text = lines(SORTED.replace("engine.put_back.default", "add.Tensor"))
+    binding = bound(STATED.replace("b (rowwise = true)", "b"), graph(text), split=SPLIT)
+    assert [stated.parts for stated in binding.stated] == [("a",), ("a",)]
+    assert binding.stated[0].results == ("p0", "o0")
+
+
+def test_what_is_not_stated_is_refused() -> None:
+    parts = "a = .x\nb (rowwise = true) = .y"
+    found = fault(parts, graph(lines(SORTED)), split=SPLIT)
+    assert found.code == "DFS601"
+    assert found.primary is not None
+    assert found.primary.text == "a mixes the rows of the pieces"
+    assert "part a (rowwise = true)" in found.helps[1]
+
+
+def test_a_statement_does_not_pad() -> None:
+    capture = "split batch into 2 as half\n    capture batch at [8]"
+    binding = bound(STATED, graph(lines(SORTED)), split=capture)
+    assert binding.stated
+    assert binding.output_rows == {}

@@ -292,6 +292,52 @@ schedule many:
     assert sizes("[8, 1]") == (1, 2, 3, 5, 6, 8)
 
 
+STATED = ("part reduce = rest", "part reduce (rowwise = true) = rest + (own in .)")
+SORTING = (
+    "return x + self.down(torch.relu(self.up(self.norm(x))))",
+    """order = torch.argsort(x[:, 0])
+        y = self.down(torch.relu(self.up(self.norm(x)))[order])
+        return x + y[torch.argsort(order * 1)]""",
+)
+
+
+def test_what_is_stated_of_rows_is_checked(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    workspace.change(workspace.targets, *SORTING)
+    own = ("reduce = rest", "reduce = rest + (own in .)")
+    workspace.change(workspace.schedule, *own)
+    assert workspace.compile() == 1
+    assert "error[DFS601]" in capsys.readouterr().err
+    workspace.change(workspace.schedule, *own[::-1])
+    workspace.change(workspace.schedule, *STATED)
+    assert workspace.compile() == 0
+    text = workspace.module.read_text()
+    assert "rowwise = true: that its rows do not depend on each other is stated" in text
+    capsys.readouterr()
+    assert run(VERIFY) == 0
+    said = capsys.readouterr().out
+    for layer in range(3):
+        assert f"part reduce states that rows are apart (argsort in layers.{layer}" in (
+            said
+        )
+
+
+def test_a_false_statement_fails(workspace: Workspace, capsys: Capture) -> None:
+    old, new = SORTING
+    never_back = new.replace("y[torch.argsort(order * 1)]", "y")
+    workspace.change(workspace.targets, old, never_back)
+    workspace.change(workspace.schedule, *STATED)
+    assert workspace.compile() == 0
+    capsys.readouterr()
+    assert run([*VERIFY, "--output-format", "json"]) == 1
+    (report,) = json.loads(capsys.readouterr().out)["results"]
+    first = report["rows"][0]
+    assert first["who"] == "part reduce"
+    assert first["unproved"].startswith("argsort in layers.0: argsort over the split")
+    assert "differs when cut in pieces" in first["problem"]
+
+
 def test_stress_finds_nothing_in_a_whole_module(
     workspace: Workspace, capsys: Capture
 ) -> None:

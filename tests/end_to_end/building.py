@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 
 from dynaflow_dsl import pipeline
 from dynaflow_dsl.bind.model import Binding
+from dynaflow_dsl.cli.verify import row_claims
 from dynaflow_dsl.source import Source
 from dynaflow_dsl.trace import TraceSpec, export_entry, trace
 from dynaflow_dsl.trace.kernels import KernelReader
@@ -98,6 +99,7 @@ def run_verify(
             adapter=built.spec.adapted(),
             batches=batches,
             entry=binding.graph.entry,
+            row_claims=row_claims(binding),
             compiled=compiled,
             **options,
         )

@@ -118,6 +118,34 @@ schedule exchange:
             combine
 """  # noqa: E501
 
+# What a rank receives has no rows of its own: the three parts keep them only together.
+EXCHANGE_HALVES = """dfs 1
+
+select pick:
+    equal batch
+    when batch >= 2: exchange_halves
+    else: sequential
+
+schedule exchange_halves:
+    require ep_size >= 2
+
+    stream comm
+
+    split batch into 2 as half
+
+    each layer in .model.layers.*:
+        part dispatch (rowwise = true) on comm = "*dispatch*" in .mlp.experts
+        part combine  (rowwise = true) on comm = "*combine*" in .mlp.experts
+        part experts  (rowwise = true) = .mlp.experts - dispatch - combine
+        part attn = .input_layernorm + .self_attn + .post_attention_layernorm + .mlp.gate
+
+        stagger half by 1:
+            attn
+            dispatch
+            experts
+            combine
+"""  # noqa: E501
+
 RANKS, CAPACITY, SEQUENCE = 2, 16, 6
 LENGTHS = [5, 2, 6, 1, 3]
 
@@ -169,6 +197,24 @@ def _expert_parallel(rank: int, folder: Path, family: str) -> None:
     _compare(spec, text, whole, slice(0, 4) if rank == 0 else slice(4, 5), folder)
 
 
+def _expert_parallel_halves(rank: int, folder: Path, family: str) -> None:
+    """Both ranks cut their rows in two: pieces of all ranks are exchanged together."""
+    group = dist.group.WORLD
+    assert group is not None
+    bind_group("ep", group)
+    whole = model_of(family)
+    spec = expert_parallel.sharded_spec(
+        copy.deepcopy(whole),
+        RANKS,
+        rank,
+        capacity=CAPACITY,
+        sequence=SEQUENCE,
+        room=5 * SEQUENCE * 2,
+    )
+    rows = slice(0, 2) if rank == 0 else slice(2, 4)
+    _compare(spec, EXCHANGE_HALVES, whole, rows, folder)
+
+
 def _exchange_with_an_idle_and_an_empty_rank(rank: int) -> None:
     """All tokens are rank 1's and go to experts 0 and 1, which rank 0 holds."""
     picked = torch.tensor([[0, 1], [1, 0]] if rank == 1 else [], dtype=torch.int64)
@@ -210,4 +256,8 @@ def _compare(
         mask[:, place] = True
 
 
-_JOBS = {"tensor": _tensor_parallel, "expert": _expert_parallel}
+_JOBS = {
+    "tensor": _tensor_parallel,
+    "expert": _expert_parallel,
+    "expert halves": _expert_parallel_halves,
+}

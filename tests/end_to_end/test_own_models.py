@@ -197,5 +197,5 @@ def test_a_returned_weight_is_refused(tmp_path: Path) -> None:
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
             return *super().forward(x), self.layers[0].a.weight
 
-    with pytest.raises(DiagnosticError, match=r"DFS020.*parameter layers.0.a.weight"):
+    with pytest.raises(DiagnosticError, match=r"DFS209.*parameter layers.0.a.weight"):
         build(rows_of(Telling()), TWO_STATES, tmp_path)

@@ -65,6 +65,28 @@ def test_a_split_does_not_reach_through_an_exchange() -> None:
     ).replace("        order:", "        stagger half by 1:")
     spec = expert_parallel.qwen3_moe(ways=2, layers=2)
     assert "DFS601" in codes(spec, text)
+    # One part alone cannot say that its rows are apart: others read what has none.
+    for part in ("dispatch", "experts", "combine"):
+        alone = parallel.EXCHANGE_HALVES.replace(" (rowwise = true)", "").replace(
+            f"part {part}", f"part {part} (rowwise = true)"
+        )
+        assert "DFS601" in codes(spec, alone)
+
+
+@pytest.mark.parametrize("target", ["qwen3_moe", "mixtral"])
+def test_a_split_through_an_exchange_is_stated_of_its_parts(
+    target: str, tmp_path: Path
+) -> None:
+    spec = getattr(expert_parallel, target)(ways=8, layers=2)
+    made = build(spec, parallel.EXCHANGE_HALVES, tmp_path)
+    (binding, *_) = made.compiled.bindings
+    assert [one.parts for one in binding.stated] == [
+        ("dispatch", "experts", "combine"),
+        ("dispatch", "experts", "combine"),
+    ]
+    for report in run_verify(made):
+        assert report.ok, str(report)
+        assert [trial.ok for trial in report.rows] == [True, True]
 
 
 def test_a_role_that_nobody_plays(tmp_path: Path) -> None:
@@ -92,6 +114,7 @@ def test_a_role_that_nobody_plays(tmp_path: Path) -> None:
         ("tensor", "qwen3"),
         ("expert", "deepseek_v3"),
         ("expert", "qwen3_moe"),
+        ("expert halves", "qwen3_moe"),
     ],
 )
 def test_two_processes_compute_what_the_whole_model_does(

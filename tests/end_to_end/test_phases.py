@@ -20,6 +20,7 @@ from dynaflow_dsl.verification.verify import phase_pieces, verify
 from dynaflow_dsl.views.data import schedule_data
 from dynaflow_dsl.views.gantt import gantt
 from dynaflow_dsl.views.windows import windows
+from tests.end_to_end import flat
 from tests.end_to_end.building import Built, build
 from tests.end_to_end.flat import PHASES, arguments, flat_spec
 from tests.runtime.fake_graphs import FakeGraphs
@@ -438,6 +439,31 @@ def test_a_step_is_measured_with_as_many_rows_of_each_phase(
 
 
 # ---- what verify tries --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("meet", [False, True])
+def test_what_the_target_says_of_phases_is_tried(
+    meet: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The tokens of a prompt meet in their request; none meets those that decode."""
+
+    def made(sizes: Mapping[str, int]) -> tuple[Any, ...]:
+        rows, request, place, pools = arguments(sizes)
+        return rows, request * 0 if meet else request, place, pools
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(flat, "arguments", made)
+    text = PHASES.format(capture="").replace(
+        "dfs 1\n", 'dfs 1\n\nmodel "tests.end_to_end.flat:flat_spec"\n'
+    )
+    Path("phased.dfs").write_text(text, encoding="utf-8")
+    assert run(["verify", "phased.dfs", "--text-only", "--batch", "5"]) == int(meet)
+    said = capsys.readouterr().out
+    assert said.count("'disjoint' of the target states that rows are apart") == 3
+    assert said.count("is written differently in pieces") == 3 * meet
 
 
 def test_verify_tries_several_partitions(built: Built) -> None:

@@ -78,6 +78,7 @@ CHANGED = {
         "d%i = relu(m%i)",
         "d%i = mul.Tensor(m%i, model.layers.0.mlp.up_proj.weight)",
     ),
+    "DFS209": ("return logits", "return logits model.layers.0.mlp.up_proj.weight"),
     "DFS601": ("g%i = relu(p%i)", "g%i = sum(p%i)"),
     "DFS321": ("g%i = relu(p%i)", "g%i = nonzero(p%i)"),
     "DFS308": ("norm%i = relu(h%i)", "norm%i = relu(x)"),
@@ -114,6 +115,7 @@ SHOWN_OTHERWISE = {
     "DFS130": "about another file",
     "DFS122": "about a model",
     "DFS314": "about a model",
+    "DFS606": "about a model",
 }
 
 

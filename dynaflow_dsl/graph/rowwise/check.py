@@ -2,97 +2,101 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from collections.abc import Collection, Hashable, Mapping
+from dataclasses import replace
 
-from dynaflow_dsl.graph.model import (
-    Graph,
-    Operation,
-    Size,
-    Value,
-)
-from dynaflow_dsl.graph.rowwise.indexing import BY_INDEX
+from dynaflow_dsl.graph.model import Graph, Operation
+from dynaflow_dsl.graph.rowwise import permutation
 from dynaflow_dsl.graph.rowwise.model import (
     Call,
     Fact,
-    Refusal,
     RefusedError,
     RowCheck,
     RowNumbers,
     Rows,
     Shared,
     Tensor,
-    fact_of_shape,
-    why_not_fitting,
 )
+from dynaflow_dsl.graph.rowwise.places import begin_order, follow_order
 from dynaflow_dsl.graph.rowwise.rules import rule_for
-from dynaflow_dsl.graph.rowwise.sizes import ONE, mentions, shape_text
-from dynaflow_dsl.graph.rowwise.storage import Storages, find_storages, hazards
+from dynaflow_dsl.graph.rowwise.sizes import ONE
+from dynaflow_dsl.graph.rowwise.state import (
+    State,
+    apply,
+    check_write,
+    claimed_fact,
+    operand,
+    spoil,
+)
+from dynaflow_dsl.graph.rowwise.stated import private_group, refuse_or_rely, rely
+from dynaflow_dsl.graph.rowwise.storage import find_storages, hazards
+
+NOTHING_STATED: Mapping[str, Hashable] = {}
 
 
 def check_rows(
     graph: Graph,
     dimension: str,
     region: Collection[str],
-    apart: Collection[str] = (),
+    stated: Mapping[str, Hashable] = NOTHING_STATED,
+    *,
+    disjoint: bool = True,
 ) -> RowCheck:
     """Decide whether the operations named in `region` are row-wise in `dimension`.
 
     Those operations run once per piece of the dimension, all others once on whole
     tensors. Every refusal stands for itself: what follows from a refused operation is
-    not refused again. `apart` are inputs without rows in which microbatches keep apart,
-    as the target says: rows may write there by index, and read by index what was
-    written. Raises ValueError when the graph has no such dimension.
+    not refused again. Raises ValueError when the graph has no such dimension.
+
+    Of operations that `stated` gives the same group, somebody states that they are
+    row-wise together: that what others read of them has the rows of its microbatch
+    along the axis that has the split dimension. Where no rule proves it, their results
+    belong to one microbatch (they are `private`) until others read them; memory of
+    others is still watched over.
+
+    Into inputs that the target declares disjoint, rows may write at places of their
+    own. Without `disjoint` they may not: two microbatches could meet in such a place.
     """
     if dimension not in {name for name, _, _ in graph.dimensions}:
         raise ValueError(f"the graph has no dimension {dimension}")
     names = frozenset(region)
-    state = _State(dimension, find_storages(graph, names), _producers(graph))
+    state = State(dimension, find_storages(graph, names), _producers(graph), stated)
+    given = {item.value.storage for item in graph.inputs}
+    state.by_rows = frozenset(
+        item.value.storage
+        for item in graph.inputs
+        if disjoint
+        and item.disjoint
+        and any(
+            access.writes and access.inside
+            for access in state.storages.accesses.get(item.value.storage, ())
+        )
+    )
     for item in graph.inputs:
         state.values[item.value.name] = item.value
-        if item.name in apart:
-            state.apart.add(item.value.storage)
     for operation in graph.operations:
         for value in operation.results:
             if value is not None:
                 state.values[value.name] = value
+                if value.storage not in given:
+                    state.makers.setdefault(value.storage, operation.name)
     for operation in graph.operations:
         if operation.name in names:
             _step(state, operation, names)
     _check_leaving(state, graph, names)
     for name, reason in hazards(graph, names, state.storages, state.facts):
         state.refuse(name, reason)
-    return RowCheck(state.facts, tuple(state.refusals))
-
-
-@dataclass(slots=True)
-class _State:
-    """What is known so far. A value without a fact follows from a refusal."""
-
-    dimension: str
-    storages: Storages
-    producers: dict[str, Operation]
-    values: dict[str, Value] = field(default_factory=dict)
-    facts: dict[str, Fact] = field(default_factory=dict)
-    entered: set[str] = field(default_factory=set)
-    facts_of_storage: defaultdict[int, set[str]] = field(
-        default_factory=lambda: defaultdict(set)
+    _check_all_known(state, graph, names)
+    return RowCheck(
+        state.facts,
+        tuple(state.refusals),
+        tuple(state.relied),
+        frozenset(state.private),
+        state.claimed,
+        state.rows_written,
+        tuple(state.declared),
+        tuple(state.disjoint),
     )
-    spoiled: set[int] = field(default_factory=set)
-    apart: set[int] = field(default_factory=set)
-    refusals: list[Refusal] = field(default_factory=list)
-
-    def refuse(self, operation: str, reason: str) -> None:
-        """Note a refusal once."""
-        refusal = Refusal(operation, reason)
-        if refusal not in self.refusals:
-            self.refusals.append(refusal)
-
-    def learn(self, value: Value, fact: Fact) -> None:
-        """Note the fact of a value."""
-        self.facts[value.name] = fact
-        self.facts_of_storage[value.storage].add(value.name)
 
 
 def _producers(graph: Graph) -> dict[str, Operation]:
@@ -104,216 +108,96 @@ def _producers(graph: Graph) -> dict[str, Operation]:
     }
 
 
-def _step(state: _State, operation: Operation, region: frozenset[str]) -> None:
+def _step(state: State, operation: Operation, region: frozenset[str]) -> None:
     """Find the facts of one operation's results, or refuse it."""
+    if operation.name in state.stated:
+        group = private_group(state, operation)
+        if group is not None:
+            rely(state, operation, region, group)
+            return
+    if any(name in state.placed for name in state.storages.reads[operation.name]):
+        follow_order(state, operation, region)
+        return
     rule = rule_for(operation)
     if isinstance(rule, str):
-        state.refuse(operation.name, rule)
-        _spoil(state, operation)
+        refuse_or_rely(state, operation, region, rule)
         return
     tensors: dict[str, Tensor] = {}
     known = True
     for name in state.storages.reads[operation.name]:
-        tensor = _operand(state, operation, name, region)
+        tensor = operand(state, operation, name, region)
         if tensor is None:
             known = False
         else:
             tensors[name] = tensor
     if not known:
-        _spoil(state, operation)
+        spoil(state, operation)
         return
     call = Call(operation, tensors, state.dimension)
     try:
-        _check_apart(call)
-        fact = apply(call)
-        if operation.writes:
-            _check_write(state, call, fact)
+        facts = apply(call)
+        _check_places(call, facts)
+        if rule.declared:
+            _check_declared(state, call)
+        elif operation.writes:
+            check_write(state, call, facts[0])
     except RefusedError as error:
-        state.refuse(operation.name, error.reason)
-        _spoil(state, operation)
+        if not begin_order(state, call, error.reason):
+            refuse_or_rely(state, operation, region, error.reason)
         return
-    for value in operation.results:
+    if rule.declared and not call.all_shared():
+        state.declared.append(operation.name)
+    for value, fact in zip(operation.results, facts, strict=False):
         if value is not None:
             state.learn(value, fact)
 
 
-def apply(call: Call) -> Fact:
-    """Apply an operator's rule and hold its answer against the shapes."""
+def _check_places(call: Call, facts: tuple[Fact, ...]) -> None:
+    """Make sure that what rows write by places is only read by rows.
+
+    Other pieces may have written theirs already, or not yet.
+    """
     operation = call.operation
-    rule = rule_for(operation)
-    if isinstance(rule, str):
-        raise RefusedError(rule)
-    arguments = (*operation.arguments, *(item for _, item in operation.keywords))
-    sized = mentions(arguments, call.dimension)
-    if sized and not rule.sizes:
-        raise RefusedError("uses the size of the split dimension as a number")
-    if operation.writes:
-        first = operation.arguments[0] if operation.arguments else None
-        only_first = operation.writes == (getattr(first, "name", None),)
-        if not rule.in_place or not only_first:
-            raise RefusedError(f"no row rule for what {operation.operator} writes")
-    # Nothing differs between microbatches, so nothing can in the result.
-    same = not sized and call.all_shared() and not (rule.chance or rule.hidden)
-    fact = Shared() if same else rule.apply(call)
-    for value in operation.results:
-        if value is not None:
-            reason = why_not_fitting(fact, value.type.shape, call.dimension)
-            if reason is not None:
-                raise RefusedError(reason)
-    return fact
-
-
-def _spoil(state: _State, operation: Operation) -> None:
-    """Leave what the operation writes without a fact, as its results are."""
-    for name in operation.writes:
-        state.spoiled.add(state.values[name].storage)
-
-
-def _operand(
-    state: _State, operation: Operation, name: str, region: frozenset[str]
-) -> Tensor | None:
-    """Return an operand with its fact; the first reader lets a whole value enter."""
-    value = state.values[name]
-    producer = state.producers.get(name)
-    outside = producer is None or producer.name not in region
-    if outside and name not in state.entered:
-        state.entered.add(name)
-        try:
-            state.learn(value, entering_fact(value, state.dimension))
-        except RefusedError as error:
-            state.refuse(operation.name, error.reason)
-    fact = state.facts.get(name)
-    if fact is None or value.storage in state.spoiled:
-        return None
-    storages = state.storages
-    return Tensor(
-        value,
-        fact,
-        sliced=storages.is_sliced(value.storage),
-        written=value.storage in storages.written,
-        apart=value.storage in state.apart,
+    read = [t for t in call.tensors.values() if t.disjoint]
+    if not read or operation.view:
+        return
+    by_places = operation.operator in _BY_PLACES or not operation.operator.startswith(
+        "aten."
     )
-
-
-def entering_fact(value: Value, dimension: str) -> Fact:
-    """Return how a whole tensor is handed to microbatches: sliced or shared."""
-    fact = fact_of_shape(value.type.shape, dimension)
-    if isinstance(fact, Shared):
-        return fact
-    if fact is None or value.type.shape[fact.axis] != Size(1, (dimension,)):
+    rows = bool(operation.writes) or all(isinstance(fact, Rows) for fact in facts)
+    if not by_places or not rows or call.all_shared():
         raise RefusedError(
-            f"reads {value.name} of shape {shape_text(value.type.shape)}, which has "
-            f"no one axis of size {dimension} to slice it along"
+            "reads all of a tensor into which each row writes places of its own"
         )
-    return fact
-
-
-def _check_write(state: _State, call: Call, fact: Fact) -> None:
-    """Make sure that an in-place write leaves every fact true."""
-    target = call.tensors[call.operation.writes[0]]
-    if fact != target.fact:
-        raise RefusedError("writes values that are split otherwise than their target")
-    if isinstance(fact, RowNumbers):
-        raise RefusedError("changes row numbers in place")
-    if isinstance(fact, Shared):
-        if target.sliced and not (target.apart and not call.all_shared()):
-            raise RefusedError("writes a tensor that all microbatches share")
-        if any(
-            isinstance(state.facts[name], RowNumbers)
-            for name in state.facts_of_storage[target.value.storage]
-        ):
-            raise RefusedError("changes row numbers in place")
-        return
-    # What torch makes of overlapping views depends on sizes, also on that of a piece.
-    if any(
-        other.value.storage == target.value.storage and other is not target
-        for other in call.tensors.values()
+    if any(t.disjoint for t in list(call.tensors.values())[1:]) and (
+        operation.operator.startswith("aten.")
     ):
-        raise RefusedError("writes a tensor by reading another view of it")
-    type_ = target.value.type
-    if any(
-        stride.factor == 0 and size != ONE
-        for size, stride in zip(type_.shape, type_.strides, strict=True)
-    ):
-        raise RefusedError("writes an expanded tensor, whose rows are one memory")
-    for name in state.facts_of_storage[target.value.storage]:
-        if not isinstance(state.facts[name], Rows):
-            raise RefusedError("writes rows into a tensor that is also used without")
-    if target.sliced:
-        _check_entered_views(state, target.value)
+        raise RefusedError("reads places of rows as numbers")
 
 
-def _check_apart(call: Call) -> None:
-    """Make sure that rows find their places in what they write by index.
+# They read or write a tensor, their first argument, at places that others say.
+_BY_PLACES = frozenset(
+    {
+        "aten.embedding.default",
+        "aten.index.Tensor",
+        "aten.index_add_.default",
+        "aten.index_copy_.default",
+        "aten.index_put_.default",
+        "aten.index_select.default",
+    }
+)
 
-    Anything else would see what other microbatches have written so far.
-    """
-    operation = call.operation
-    if operation.view:
-        return
-    first = operation.arguments[0] if operation.arguments else None
-    for name, tensor in call.tensors.items():
-        if not (tensor.apart and tensor.written):
-            continue
-        by_rows = any(
-            isinstance(other.fact, Rows)
-            for other in call.tensors.values()
-            if other is not tensor
+
+def _check_declared(state: State, call: Call) -> None:
+    """Make sure that every argument that is written in place keeps its fact."""
+    for name in call.operation.writes:
+        only = Call(
+            replace(call.operation, writes=(name,)), call.tensors, state.dimension
         )
-        indexed = operation.operator in BY_INDEX and name == getattr(first, "name", "")
-        if not (indexed and by_rows):
-            raise RefusedError(
-                f"reads or writes {name} otherwise than by an index of each row, and "
-                "rows of other pieces write there"
-            )
+        check_write(state, only, call.tensors[name].fact)
 
 
-def _check_entered_views(state: _State, target: Value) -> None:
-    """Make sure that all slices of a written storage are the same rows.
-
-    Several views of one outside tensor may enter; each was sliced by its own shape. A
-    write through one shows in the others only in the same microbatch if following the
-    views from their common root gives the same split.
-    """
-    roots = set()
-    for name in state.storages.entering.get(target.storage, ()):
-        value = state.values[name]
-        try:
-            root, fact = _followed(state, value)
-            same = fact == entering_fact(value, state.dimension)
-        except RefusedError:
-            same = False
-        if not same:
-            raise RefusedError(
-                "writes a tensor of which another view is split otherwise"
-            )
-        roots.add(root)
-        if not isinstance(fact, Rows):
-            raise RefusedError("writes rows into a tensor that is also used without")
-    if len(roots) > 1:
-        raise RefusedError("writes a tensor that shares memory with another one")
-
-
-def _followed(state: _State, value: Value) -> tuple[str, Fact]:
-    """Return what an outside value is a view of, and the split that this implies."""
-    producer = state.producers.get(value.name)
-    if producer is None or not producer.view:
-        return value.name, entering_fact(value, state.dimension)
-    tensors = {}
-    root = value.name
-    for name in state.storages.reads[producer.name]:
-        source = state.values[name]
-        if source.storage == value.storage:
-            root, fact = _followed(state, source)
-            if not isinstance(fact, Rows):
-                raise RefusedError("writes rows into a tensor that is shared")
-        else:
-            fact = entering_fact(source, state.dimension)
-        tensors[name] = Tensor(source, fact)
-    return root, apply(Call(producer, tensors, state.dimension))
-
-
-def _check_leaving(state: _State, graph: Graph, region: frozenset[str]) -> None:
+def _check_leaving(state: State, graph: Graph, region: frozenset[str]) -> None:
     """Make sure that what is read outside can be put together again.
 
     A view made in the region is made again outside, from what it views.
@@ -332,6 +216,15 @@ def _check_leaving(state: _State, graph: Graph, region: frozenset[str]) -> None:
             pending.extend(state.storages.reads[producer.name])
             continue
         fact = state.facts.get(name)
+        if (kind := state.placed.get(name)) is not None:
+            begun = permutation.origin(kind)
+            state.refuse(begun, state.begun[begun])
+            continue
+        if name in state.private:
+            try:
+                claimed_fact(state, name)
+            except RefusedError as error:
+                state.refuse(producer.name, error.reason)
         if fact is None or isinstance(fact, Shared):
             continue
         if isinstance(fact, RowNumbers):
@@ -346,3 +239,16 @@ def _check_leaving(state: _State, graph: Graph, region: frozenset[str]) -> None:
                 "its result is read outside, but the rows of a microbatch do not lie "
                 "together in it",
             )
+
+
+def _check_all_known(state: State, graph: Graph, region: frozenset[str]) -> None:
+    """Refuse what fell through: without refusals, something is known of everything."""
+    if state.refusals:
+        return
+    known = {*state.facts, *state.private, *state.placed}
+    for operation in graph.operations:
+        if operation.name not in region:
+            continue
+        names = {value.name for value in operation.results if value is not None}
+        if not known.issuperset(names.union(state.storages.reads[operation.name])):
+            state.refuse(operation.name, "nothing is known of what it reads or makes")

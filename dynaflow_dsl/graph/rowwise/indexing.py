@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dynaflow_dsl.graph.model import Reference, Size
 from dynaflow_dsl.graph.rowwise.model import (
@@ -18,15 +18,6 @@ from dynaflow_dsl.graph.rowwise.model import (
 )
 from dynaflow_dsl.graph.rowwise.pointwise import align, broadcast
 from dynaflow_dsl.graph.rowwise.sizes import ONE
-
-# Operators that find the place of each row by an index, in their first argument.
-BY_INDEX = frozenset(
-    {
-        "aten.index.Tensor",
-        "aten.index_select.default",
-        "aten.index_put_.default",
-    }
-)
 
 
 def embedding(call: Call) -> Fact:
@@ -123,12 +114,10 @@ def index_put(call: Call) -> Fact:
     written = align(
         [(place.shape, place.fact), (values.shape, values.fact)], place.shape
     )
-    if isinstance(target.fact, Shared) and written != Shared():
-        if target.apart and call.operation.writes:
-            return Shared()
-        raise RefusedError("writes rows into a tensor that all microbatches share")
     if written != place.fact:
         raise RefusedError("writes values that are split along another axis")
+    if isinstance(target.fact, Shared) and written != Shared() and not target.disjoint:
+        raise RefusedError("writes rows into a tensor that all microbatches share")
     return target.fact
 
 
@@ -203,9 +192,19 @@ def scatter(call: Call) -> Fact:
 
 
 def index_copy(call: Call) -> Fact:
-    """Write whole places of one axis, the same places in all rows."""
+    """Write whole places of one axis, the same places in all rows.
+
+    Into memory in which each row has places of its own, each row writes those.
+    """
     target, places = call.tensor(), call.tensor(2, "index")
     axis = call.axis(target.rank, 1, "dim")
+    if target.disjoint and isinstance(target.fact, Shared):
+        rows, source = only_rows(places), call.tensor(3, "source")
+        if rows is None or only_rows(source) != replace(rows, axis=axis):
+            raise RefusedError("writes values that are split along another axis")
+        if places.rank != 1 or source.shape[axis] != places.shape[0]:
+            raise RefusedError("writes values that are split along another axis")
+        return target.fact
     if only_rows(places) is not None:
         raise RefusedError("writes at places that differ between rows")
     _same_places(axis, target, call.tensor(3, "source"))

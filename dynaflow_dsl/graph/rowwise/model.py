@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from dynaflow_dsl.graph.model import (
@@ -61,11 +61,23 @@ class RowCheck:
     """The facts of all values that the region makes or reads, and the refusals.
 
     Values that follow from a refused operation have no fact. Without refusals the
-    region may run once per microbatch.
+    region may run once per microbatch, if what it relies on is true: `relied` are the
+    operations of which somebody stated what no rule proves. `private` are the values
+    that follow from those inside: each belongs to one microbatch. `claimed` are those
+    that are rows if the statement is true, and `written` the inputs of such operations
+    whose rows they write. `declared` are operations of which plug-ins declare how they
+    treat rows. `disjoint` are those that write into memory of which the target says
+    that rows have places of their own.
     """
 
     facts: Mapping[str, Fact]
     refusals: tuple[Refusal, ...]
+    relied: tuple[Refusal, ...] = ()
+    private: frozenset[str] = frozenset()
+    claimed: Mapping[str, Rows] = field(default_factory=dict)
+    written: Mapping[str, str] = field(default_factory=dict)
+    declared: tuple[str, ...] = ()
+    disjoint: tuple[str, ...] = ()
 
 
 class RefusedError(Exception):
@@ -82,16 +94,15 @@ class Tensor:
     """An operand: its value, its fact, and what is known of its storage.
 
     `sliced` says that a microbatch sees it as a slice of a whole tensor, with the whole
-    tensor's strides. `written` says that something writes its storage in place. Rows
-    keep `apart` in it: none reads or writes a place that a row of another microbatch
-    writes.
+    tensor's strides. `written` says that something writes its storage in place, and
+    `disjoint` that each row reads and writes places of its own in it.
     """
 
     value: Value
     fact: Fact
     sliced: bool = False
     written: bool = False
-    apart: bool = False
+    disjoint: bool = False
 
     @property
     def shape(self) -> tuple[Size, ...]:
@@ -200,19 +211,21 @@ class Rule:
     """How one operator treats rows.
 
     `apply` returns the fact that holds for every result (and, written in place, for the
-    target) or raises `RefusedError`. `sizes` says that the operator's integers are
-    shapes or bounds that the function looks at, so that they may hold the split
-    dimension. `in_place` allows a write into the first argument. `chance` says that
-    the function makes sure that nothing random happens. `hidden` says that the operator
-    may write what its signature does not say, so that the function is asked also where
-    all operands are shared.
+    target), or one for each result, or raises `RefusedError`. `sizes` says that the
+    operator's integers are shapes or bounds that the function looks at, so that they
+    may hold the split dimension. `in_place` allows a write into the first argument.
+    `chance` says that the function makes sure that nothing random happens. `hidden`
+    says that the operator may write what its signature does not say, so that the
+    function is asked also where all operands are shared. `declared` says that it is
+    what a plug-in declares: then any argument may be written, and keeps its fact.
     """
 
-    apply: Callable[[Call], Fact]
+    apply: Callable[[Call], Fact | tuple[Fact, ...]]
     sizes: bool = False
     in_place: bool = False
     chance: bool = False
     hidden: bool = False
+    declared: bool = False
 
 
 def plain_integer(argument: Argument, name: str) -> int:

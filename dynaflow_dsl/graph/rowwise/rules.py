@@ -20,8 +20,10 @@ from dynaflow_dsl.graph.rowwise import (
     transforms,
     views,
 )
+from dynaflow_dsl.graph.rowwise.declared import declared_rule
 from dynaflow_dsl.graph.rowwise.model import Call, Fact, RefusedError, Rule, Shared
 from dynaflow_dsl.graph.rowwise.sizes import mentions
+from dynaflow_dsl.operations.rows import rows_of
 
 RULES: dict[str, Rule] = {
     **pointwise.RULES,
@@ -89,11 +91,16 @@ _POINTWISE = Rule(pointwise.pointwise, in_place=True)
 
 def rule_for(operation: Operation) -> Rule | str:
     """Return the rule of an operator, or why there is none."""
-    return _rule(operation.operator, operation.tags)
+    found = _own_rule(operation.operator, operation.tags)
+    if found is _UNKNOWN:
+        declared = rows_of(operation.operator)
+        if declared is not None:
+            return declared_rule(declared)
+    return found
 
 
 @cache
-def _rule(operator: str, tags: tuple[str, ...]) -> Rule | str:
+def _own_rule(operator: str, tags: tuple[str, ...]) -> Rule | str:
     rule = RULES.get(operator)
     tagged = operator.startswith("aten.") and "pointwise" in tags
     if rule is None and tagged and operator not in pointwise.NOT_POINTWISE:

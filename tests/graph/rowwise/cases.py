@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +12,7 @@ from dynaflow_dsl.graph.model import Graph
 from dynaflow_dsl.graph.rowwise import check_rows
 from tests.graph.rowwise.interpreter import difference, leaking_row
 from tests.graph.rowwise.tracing import Function, Given, inputs_for, traced
+from tests.graph.rowwise.vmapped import NotVmappedError, vmapped_difference
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,10 @@ def check_case(case: Case) -> None:
     inputs = inputs_for(graph, case.given)
     poisoned = leaking_row(graph, inputs)
     check_graph(graph, region, inputs, case.refused, case.leaks, poisoned)
+    if case.refused is None:
+        # Torch cannot map every operator, such as one that looks at numbers.
+        with suppress(NotVmappedError):
+            assert vmapped_difference(graph, inputs) is None
 
 
 def check_graph(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -92,7 +92,10 @@ def program(
     """Make the graph, the names of the region, and the builder with the inputs."""
     made = Program(inputs)
     region: list[str] = []
-    for step in steps:
+    for number, step in enumerate(steps):
+        # One operation at least, so that there is something to judge.
+        if number and not region:
+            step = replace(step, inside=True)
         before = len(made.build.operations)
         made.run(step)
         if step.inside:

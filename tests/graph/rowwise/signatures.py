@@ -10,20 +10,29 @@ import torch
 from dynaflow_dsl.graph.model import Argument, Constant, Graph, Reference, Size
 from dynaflow_dsl.graph.rowwise.rules import RULES
 from tests.graph.rowwise.building import BATCH, Builder, Unsized
+from tests.graph.rowwise.interpreter import RANKS
 from tests.graph.rowwise.tracing import Given
 
-# Random numbers and what memory happens to hold cannot be compared; collectives need
-# a group.
-_LEFT_OUT = ("dropout", "empty", "_c10d")
-OPERATORS = sorted(
-    name for name in RULES if not any(word in name for word in _LEFT_OUT)
-)
+OPERATORS = sorted(RULES)
 
 _TRIES = 1500
+# How many calls are followed by one of those along an axis, so that many rows mix.
+_MIXED = 0.6
+_ALONG: tuple[tuple[Any, ...], ...] = (
+    ("aten.cumsum.default",),
+    ("aten.flip.default",),
+    ("aten.sort.default",),
+    ("aten.softmax.int",),
+    ("aten.amax.default", True),
+    ("aten.select.int", 0),
+    ("aten.slice.Tensor", 1),
+)
 _SCALARS = {"value"}
 _VECTORS = {"bias", "running_mean", "running_var", "vec", "window", "index"}
 _OPTIONS = {"dtype", "layout", "device", "pin_memory", "memory_format", "generator"}
 _WORDS = {
+    "reduce_op": ("sum",),
+    "group_name": ("0",),
     "equation": ("ab,ab->ab", "...a,...b->...ab", "ab,cb->ac", "abc,abd->acd"),
     "padding": ("same", "valid"),
     "mode": ("constant", "reflect", "replicate", "circular"),
@@ -48,6 +57,8 @@ def call_of(operator: str, random: Random) -> tuple[Graph, list[str], Builder] |
         except (Unsized, TypeError, NotImplementedError):
             continue
         results = result if isinstance(result, tuple) else (result,)
+        if random.random() < _MIXED:
+            results = (drawn.mixed(random.choice(results)), *results[1:])
         names = drawn.build.names()
         region = names if random.random() < 0.9 else names[-1:]
         return drawn.build.graph(*dict.fromkeys(results)), region, drawn.build
@@ -66,7 +77,7 @@ class _Drawn:
         ]
         if random.random() < 0.3:
             self.shape = [4] * rank
-        self.row_axis = 0 if random.random() < 0.7 else random.randrange(rank)
+        self.row_axis = 0 if random.random() < 0.45 else random.randrange(rank)
         # Lists of numbers often have one for each of the last axes.
         self.window = max(1, min(3, rank - 2)) if random.random() < 0.5 else None
         # No input may be without rows.
@@ -92,6 +103,24 @@ class _Drawn:
         if "batch_norm" in operator:
             self.fitting(arguments)
         return self.build.call(operator, *arguments, **keywords)
+
+    def mixed(self, value: Reference) -> Reference:
+        """Go on along an axis, which mixes rows where it is theirs."""
+        rank = len(self.build.types[value.name].shape)
+        operator, *rest = self.random.choice(_ALONG)
+        if not rank or self.build.types[value.name].dtype == "bool":
+            return value
+        shape = self.build.types[value.name].shape
+        split = [k for k, size in enumerate(shape) if size.dimensions]
+        axis = self.random.choice([*split, *split, *range(rank)])
+        listed = operator in ("aten.flip.default", "aten.amax.default")
+        arguments = ((axis,) if listed else axis, *rest)
+        try:
+            result = self.build.call(operator, value, *arguments)
+        except (Unsized, TypeError, NotImplementedError):
+            return value
+        found: Reference = result[0] if isinstance(result, tuple) else result
+        return found
 
     def fitting(self, arguments: list[Argument]) -> None:
         """Refuse statistics of other lengths, over which torch reads too far."""
@@ -126,6 +155,8 @@ class _Drawn:
             case "int":
                 if item.name == "dtype":
                     return Constant("dtype", random.choice(("float32", "float64")))
+                if item.name == "group_size":
+                    return RANKS
                 if item.name in _MODES:
                     return random.randrange(3)
                 return random.choice((0, 0, 1, 1, 2, 2, 3, 4, -1, -1, -2))
@@ -137,7 +168,8 @@ class _Drawn:
                 return (2.0,) * random.choice((1, 2, 3))
             case "bool":
                 return random.random() < 0.5
-            case "str":
+            # Names of process groups have this type.
+            case "str" | "Any":
                 words = _WORDS.get(item.name, ("none",))
                 if random.random() < 0.3:
                     words = _OTHER_WORDS.get(item.name, words)
