@@ -38,6 +38,14 @@ class _Access:
     writes: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """Where a step has changed a tensor."""
+
+    place: str
+    where: torch.Tensor
+
+
 @dataclass(slots=True)
 class Checker:
     """What one executor's steps have done so far.
@@ -53,6 +61,8 @@ class Checker:
     inside: bool = False
     _accesses: dict[int, list[_Access]] = field(default_factory=dict)
     _kept: list[Any] = field(default_factory=list)
+    # What pieces of one part wrote in one iteration, by the tensor they were given.
+    _writes: dict[tuple[object, ...], list[_Written]] = field(default_factory=dict)
 
     # ---- a step ----------------------------------------------------------------------
 
@@ -70,6 +80,7 @@ class Checker:
             finally:
                 self._accesses.clear()
                 self._kept.clear()
+                self._writes.clear()
             return result
 
         return checked
@@ -122,6 +133,7 @@ class Checker:
             for number, tensor in enumerate(given):
                 self._touch(tensor, stream, place, writes=number in written)
             before = list(map(_version, given))
+            old = {number: given[number].clone() for number in written}
             self.inside = True
             try:
                 result = function(*arguments)
@@ -133,6 +145,8 @@ class Checker:
             changed = {n for n, now in enumerate(after) if now != before[n]}
             if form is not None:
                 self._same(place, form, given, list(_tensors(result)), changed)
+            for number, values in old.items():
+                self._apart((name, id(checked)), place, given[number], values)
             for number, tensor in enumerate(_tensors(result)):
                 self._finite(place, number, tensor)
                 self._touch(tensor, stream, place, writes=True, fresh=True)
@@ -205,6 +219,26 @@ class Checker:
                     f"{place} writes its tensor {number}, and the part's own text "
                     "does not"
                 )
+
+    def _apart(
+        self, owner: tuple[str, int], place: str, tensor: torch.Tensor, old: Any
+    ) -> None:
+        """Whether no other piece of the part wrote what this one has written.
+
+        Pieces that share a tensor keep apart in it: the target says so (`disjoint`).
+        """
+        same = (tensor == old) | ((tensor != tensor) & (old != old))
+        written = _Written(place, ~same)
+        view = tensor.data_ptr(), tensor.shape, tensor.stride()
+        others = self._writes.setdefault((*owner, *view), [])
+        for other in others:
+            if other.place != place and bool((other.where & written.where).any()):
+                self._refuse(
+                    f"{place} writes places that {other.place} has written in a tensor "
+                    "that pieces share: its rows do not keep apart, as 'disjoint' of "
+                    "the target says"
+                )
+        others.append(written)
 
     def _finite(self, place: str, number: int, tensor: torch.Tensor) -> None:
         if not tensor.is_floating_point() or tensor.numel() == 0:

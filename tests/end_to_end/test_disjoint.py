@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from dynaflow_dsl.cli.main import run
+from dynaflow_dsl.runtime.errors import CheckError
+from dynaflow_dsl.trace import load_target
+from tests.verification.mutations import import_module
 
 TARGET = """
 import torch
@@ -147,3 +150,24 @@ def test_snapshots_hold_the_statement(
     (folder / "paged.graph.json").write_text(snapshot.replace(', "disjoint": true', ""))
     assert run(["check", "paged.dfs"]) == 1
     assert "error[DFS601]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("slots", "apart"),
+    [("pages[:, 2].clone()", True), ("pages[:1, 2].repeat(rows)", False)],
+)
+def test_a_checked_step_sees_pieces_that_meet(
+    folder: Path, slots: str, apart: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(folder, slots)
+    assert run(["compile", "paged.dfs"]) == 0
+    spec = load_target("paged_target.py:target", {}, None).unwrap()
+    monkeypatch.setenv("DFSC_CHECK", "1")
+    module = import_module(folder / "executors" / "paged.py")
+    step = module.load(spec.model, compile=False)
+    arguments = spec.entries["run"].arguments({"batch": 4})
+    if apart:
+        step(*arguments)
+        return
+    with pytest.raises(CheckError, match=r"places that .* has written in a tensor"):
+        step(*arguments)
