@@ -1,4 +1,4 @@
-"""Helps about `operation in path`, with the operation and the path that the user wrote."""
+"""Helps about `operation in path`, with the words that the user wrote."""
 
 from __future__ import annotations
 
