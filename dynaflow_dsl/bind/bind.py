@@ -42,7 +42,7 @@ from dynaflow_dsl.bind.weights import (
     without_fetches,
 )
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Result, Severity
-from dynaflow_dsl.graph.model import Graph
+from dynaflow_dsl.graph.model import Graph, Operation
 from dynaflow_dsl.resolve.model import Schedule, Section
 from dynaflow_dsl.resolve.split import least_rows, never_cut
 
@@ -106,7 +106,7 @@ def bind(schedule: Schedule, graph: Graph) -> Result[Binding]:
         )
         variables = number_variables(bound, gaps, after, graph.outputs, origins, joined)
     except Mismatch as mismatch:
-        return Result(None, (_differ(mismatch, sections, paths),))
+        return Result(None, (_differ(mismatch, sections, paths, dependence),))
     binding = Binding(
         schedule=schedule,
         graph=graph,
@@ -159,14 +159,31 @@ def joined_parts(schedule: Schedule) -> frozenset[str]:
 
 
 def _differ(
-    mismatch: Mismatch, sections: Sequence[Section], paths: Paths
+    mismatch: Mismatch,
+    sections: Sequence[Section],
+    paths: Paths,
+    dependence: Dependence,
 ) -> Diagnostic:
+    reads_at = _last_reader(mismatch.value, dependence)
     for section, mine in zip(sections, paths, strict=True):
         for part in section.parts:
             if part.name == mismatch.part:
                 left, right = (mine[i] for i in mismatch.iterations)
-                return layers_differ(section, part, mismatch.reason, (left, right))
+                return layers_differ(
+                    section, part, mismatch.reason, (left, right), reads_at
+                )
     raise AssertionError(mismatch)
+
+
+def _last_reader(value: str | None, dependence: Dependence) -> Operation | None:
+    """The operation that reads a value last; a view only where nothing else does."""
+    found: Operation | None = None
+    for operation, names in zip(
+        dependence.operations, dependence.operand_names, strict=True
+    ):
+        if value in names and (found is None or not operation.view):
+            found = operation
+    return found
 
 
 def _missing(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from dynaflow_dsl.bind.model import AFTER, BEFORE, GAP
-from dynaflow_dsl.bind.selectors import Modules
+from dynaflow_dsl.bind.selectors import Modules, contains_rest
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.graph.model import Operation
 from dynaflow_dsl.resolve.model import (
@@ -21,6 +21,9 @@ from dynaflow_dsl.resolve.model import (
 from dynaflow_dsl.source import Span
 
 SHOWN = 5
+
+# The operations of the module itself that a section repeats.
+OWN = "(own in .)"
 
 
 def no_iterations(each: Each, modules: Modules, *, matched: bool) -> Diagnostic:
@@ -118,10 +121,21 @@ def unclaimed(
         Label(section.timeline_span, "parts must be complete between first and last"),
         notes=sources(operations),
         helps=(
-            f"add '+ {relative[0]}' to a part, or give one part 'rest'",
+            f"add '+ {relative[0]}' to a part{_or_rest(section, relative[0])}",
             "dfsc show --parts lists what every part holds",
         ),
     )
+
+
+def _or_rest(section: Section, left: str) -> str:
+    """What `rest` does about an operation between the parts of a section."""
+    taker = next((p for p in section.parts if contains_rest(p.selector)), None)
+    if taker is None:
+        return ", or give one part 'rest'"
+    if left == OWN:
+        return f": the 'rest' of {taker.name} leaves own operations out"
+    where = section.each.path.span.text if section.each is not None else "the model"
+    return f": the 'rest' of {taker.name} takes only what lies in {where}"
 
 
 def sections_exchanged(
@@ -193,9 +207,13 @@ def against_order(
 
 
 def layers_differ(
-    section: Section, part: Part | None, reason: str, paths: tuple[str, str]
+    section: Section,
+    part: Part | None,
+    reason: str,
+    paths: tuple[str, str],
+    reads_at: Operation | None = None,
 ) -> Diagnostic:
-    """Two iterations whose parts read each other differently."""
+    """Two iterations whose parts read each other differently; `reads_at` shows it."""
     name = part.name if part else "the result"
     place = scope_span(section)
     return Diagnostic(
@@ -203,6 +221,7 @@ def layers_differ(
         f"{name} differs between {paths[0]} and {paths[1]}: {reason}",
         Label(part.selector.span if part else place, "differs"),
         (Label(place, "one timeline for all of these"),) if part else (),
+        notes=(f"read at {describe(reads_at)}{_source(reads_at)}",) if reads_at else (),
         helps=("let the 'each' match only layers that are connected alike",),
     )
 
@@ -263,16 +282,25 @@ def foreign_write(
 
 
 def rows_mixed(
-    split: Split, part: str, operation: Operation, reason: str, may_state: bool
+    split: Split,
+    part: str,
+    operation: Operation,
+    reason: str,
+    *,
+    may_state: bool,
+    may_join: bool,
 ) -> Diagnostic:
     """The split would change the result; `may_state` says that no rule may be to blame
-    and the part could state that it does not."""
+    and the part could state that it does not, `may_join` that the timeline can run the
+    part once over all pieces."""
     ways = ["leave that operation out of the parts, or do not split"]
     if may_state:
         ways.append(
             f"if {part} as a whole keeps rows apart, state it: "
             f"'part {part} (rowwise = true)', which dfsc verify checks"
         )
+    if may_join:
+        ways.append(f"run {part} once over all pieces: '{part}[*]' in the timeline")
     return Diagnostic(
         "DFS601",
         f"{split.dimension} cannot be split: {reason}",
@@ -313,7 +341,7 @@ def sources(operations: Sequence[Operation]) -> tuple[str, ...]:
 def _relative(module: str, paths: tuple[str, ...]) -> str:
     for path in paths:
         if module == path:
-            return "(own in .)"
+            return OWN
         if module.startswith(f"{path}."):
             return module[len(path) :]
         if not path:

@@ -30,6 +30,7 @@ from dynaflow_dsl.bind.roles import Made, Origins, carried, find_roles
 from dynaflow_dsl.graph.model import Graph, Operation
 
 READ_AFTER = "what the first makes is read after the last"
+RETURNED = "the model returns what the first makes"
 READ_LATER = "what the first makes is read after the second has made it anew"
 
 
@@ -112,21 +113,22 @@ def _check_readers(
         for i, fragment in enumerate(instances.fragments)
     ]
     for place, names, gap in readers:
-        for made in (origins.made[name] for name in names if name in origins.made):
-            if made.part == GAP:
+        for name in names:
+            made = origins.made.get(name)
+            if made is None or made.part == GAP:
                 continue
             section = origins.home[made.part]
             last = counts[section] - 1
             if section < place.section and made.iteration != last:
                 pair = (made.iteration, last)
-                raise Mismatch(made.part, pair, READ_AFTER)
+                raise Mismatch(made.part, pair, READ_AFTER, name)
             if (
                 gap
                 and section == place.section
                 and made.iteration < place.iteration - 1
             ):
                 pair = (made.iteration, place.iteration - 1)
-                raise Mismatch(made.part, pair, READ_LATER)
+                raise Mismatch(made.part, pair, READ_LATER, name)
 
 
 def check_results(
@@ -138,7 +140,7 @@ def check_results(
         if made is not None and made.part != GAP:
             last = counts[origins.home[made.part]] - 1
             if made.iteration != last:
-                raise Mismatch(made.part, (made.iteration, last), READ_AFTER)
+                raise Mismatch(made.part, (made.iteration, last), RETURNED)
 
 
 def bound_part(
@@ -234,7 +236,8 @@ def bind_outside(
         if made_by.part != GAP:
             last = counts[origins.home[made_by.part]] - 1
             if made_by.iteration != last:
-                raise Mismatch(made_by.part, (made_by.iteration, last), READ_AFTER)
+                pair = (made_by.iteration, last)
+                raise Mismatch(made_by.part, pair, READ_AFTER, name)
         roles.append(Produced(made_by.part, made_by.output))
     wanted = set(graph.outputs) if owner == AFTER_OWNER else fragments.read_outside
     made = tuple(

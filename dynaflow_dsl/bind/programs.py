@@ -14,11 +14,21 @@ Kind: TypeAlias = tuple[object, ...]
 
 
 class Mismatch(Exception):
-    """Two iterations of a part that are connected differently; caught in `bind`."""
+    """Two iterations of a part that are connected differently; caught in `bind`.
 
-    def __init__(self, part: str, iterations: tuple[int, int], reason: str) -> None:
+    `value` is the result that is read too late, where the reason is that.
+    """
+
+    def __init__(
+        self,
+        part: str,
+        iterations: tuple[int, int],
+        reason: str,
+        value: str | None = None,
+    ) -> None:
         super().__init__(reason)
         self.part, self.iterations, self.reason = part, iterations, reason
+        self.value = value
 
 
 class Place(NamedTuple):

@@ -75,6 +75,7 @@ def split_rows(
     # Where there are phases, rows of one phase may meet in what is disjoint.
     phases = () if split.phases else dict(graph.phases).get(split.dimension, ())
     parts = stating_parts(schedule)
+    joinable = _joinable(schedule, joined)
     given = stated_operations(schedule, inner, dependence)
     # What is proved need not be relied on.
     check = check_rows(graph, split.dimension, region, disjoint=not phases)
@@ -92,7 +93,16 @@ def split_rows(
             found.append(_rows_of_a_phase(split, phases, part, operation, refusal))
             continue
         may_state = owner is not None and part == owner.part and part not in parts
-        found.append(rows_mixed(split, part, operation, refusal.reason, may_state))
+        found.append(
+            rows_mixed(
+                split,
+                part,
+                operation,
+                refusal.reason,
+                may_state=may_state,
+                may_join=part in joinable,
+            )
+        )
     if found:
         return SplitRows(), _distinct(found)
     stated, said = stated_rows(schedule, inner, fragments, dependence, check)
@@ -129,6 +139,23 @@ def split_rows(
     return SplitRows(axes, stated), found
 
 
+def _joinable(schedule: Schedule, joined: Collection[str]) -> frozenset[str]:
+    """The parts that could run once over all pieces, while another one runs on each."""
+    split = [
+        (section, part)
+        for section in schedule.sections
+        for part in section.parts
+        if part.name not in joined
+    ]
+    if len(split) == 1:
+        return frozenset()
+    return frozenset(
+        part.name
+        for section, part in split
+        if section.timeline == "order" and len(set(part.streams)) == 1
+    )
+
+
 def _rows_of_a_phase(
     split: Split,
     phases: Sequence[str],
@@ -137,7 +164,9 @@ def _rows_of_a_phase(
     refusal: Refusal,
 ) -> Diagnostic:
     """Rows are written where only rows of another phase are sure not to be."""
-    refused = rows_mixed(split, part, operation, refusal.reason, may_state=False)
+    refused = rows_mixed(
+        split, part, operation, refusal.reason, may_state=False, may_join=False
+    )
     way = f"split {split.dimension} into [{', '.join(phases)}] as {split.index}"
     return replace(refused, helps=(f"cut by phase: {way}", *refused.helps))
 

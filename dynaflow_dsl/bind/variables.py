@@ -291,4 +291,4 @@ def _mismatch(program: _Program, value: str, part: str, i: int) -> Mismatch:
         "what was made between them" if made.part == GAP else f"what {made.part} made"
     )
     reason = f"the second reads {name} after it was replaced"
-    return Mismatch(part, (max(i - 1, 0), i), reason)
+    return Mismatch(part, (max(i - 1, 0), i), reason, value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from dynaflow_dsl.bind.model import AFTER, BEFORE, GAP
 from dynaflow_dsl.diagnostics import Diagnostic, Label
@@ -13,10 +13,13 @@ from dynaflow_dsl.plan.timeline import NO_RUN, Event, Site, claimed_pairs
 
 
 def issue_order(
-    events: Sequence[Event], needs: Sequence[Sequence[Need]]
+    events: Sequence[Event], needs: Sequence[Sequence[Need]], may_lag: Collection[str]
 ) -> list[Diagnostic]:
     """DFS301: a step is issued before what it reads. DFS302 where a window says so,
-    DFS306 where it is the schedule that wants the other order."""
+    DFS306 where it is the schedule that wants the other order.
+
+    `may_lag` are the parts before whose steps `prev` may stand.
+    """
     number = numbered(events)
     found: dict[tuple[int, int], Diagnostic] = {}
     for n, event in enumerate(events):
@@ -33,7 +36,9 @@ def issue_order(
             elif _same_window(site, made_at):
                 found[key] = cannot_overlap(site, made_at, need)
             else:
-                found[key] = _issued_before(site, made_at, need)
+                found[key] = _issued_before(
+                    site, made_at, need, may_lag=site.part in may_lag
+                )
     return list(found.values())
 
 
@@ -46,7 +51,9 @@ def _same_window(left: Site, right: Site) -> bool:
     )
 
 
-def _issued_before(site: Site, made_at: Site, need: Need) -> Diagnostic:
+def _issued_before(
+    site: Site, made_at: Site, need: Need, *, may_lag: bool
+) -> Diagnostic:
     variable = need.variable
     help_ = f"put {site.label} after {made_at.label}"
     notes: tuple[str, ...] = ()
@@ -56,7 +63,7 @@ def _issued_before(site: Site, made_at: Site, need: Need) -> Diagnostic:
             "gap is what lies between the iterations; it runs right before the first "
             "step that needs it",
         )
-    elif not site.previous:
+    elif may_lag and not site.previous:
         help_ += f", or write prev.{site.label} to run it one iteration later"
     touches, first = _why(need)
     if variable:

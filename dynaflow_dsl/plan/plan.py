@@ -25,7 +25,7 @@ from dynaflow_dsl.plan.passes import lay_out
 from dynaflow_dsl.plan.tensor_names import trusted_faults
 from dynaflow_dsl.plan.timeline import Event, PlannedWindow, Site, Timeline
 from dynaflow_dsl.plan.variables import VariableTable, make_variables
-from dynaflow_dsl.resolve.model import MAIN
+from dynaflow_dsl.resolve.model import MAIN, Schedule
 
 
 def plan(binding: Binding) -> Result[Plan]:
@@ -72,7 +72,7 @@ def _program(
     events = timeline.run()
     effects, weights = effect_order(table), weight_order(table, buffers)
     wanted = [needs(event, table, effects, weights) for event in events]
-    found = issue_order(events, wanted)
+    found = issue_order(events, wanted, _may_lag(table.binding.schedule))
     if found:
         return None, found
     writes = [results_of(event, table) for event in events]
@@ -91,6 +91,16 @@ def _program(
     for event in events:
         first.setdefault(event.site, event)
     return write_out(Draft(table, timeline, wanted, run, waits, frees, first)), []
+
+
+def _may_lag(schedule: Schedule) -> frozenset[str]:
+    """The parts that an `order` repeats: a `stagger` shifts its stages by itself."""
+    return frozenset(
+        part.name
+        for section in schedule.sections
+        if section.each is not None and section.timeline == "order"
+        for part in section.parts
+    )
 
 
 def _outer(table: VariableTable) -> frozenset[str]:

@@ -12,7 +12,8 @@ from lark import Lark, Token, UnexpectedCharacters, UnexpectedInput, UnexpectedT
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.source import Source, Span
 from dynaflow_dsl.syntax.layout import LogicalLine
-from dynaflow_dsl.syntax.mistakes import Place, error_keys, known_mistakes
+from dynaflow_dsl.syntax.mistakes import Mistake, Place, error_keys, known_mistakes
+from dynaflow_dsl.syntax.operations_in import ways_to_group, without_in
 
 MAX_EXPECTED = 6
 MAX_SHOWN = 30
@@ -151,13 +152,7 @@ def _unexpected_word(
     known = known_mistakes()
     for key in error_keys(error, tables):
         if key in known:
-            mistake = known[key]
-            return Diagnostic(
-                mistake.code,
-                mistake.message,
-                Label(_place(word, source, lines, mistake.place), mistake.label),
-                helps=mistake.helps,
-            )
+            return _mistake(known[key], word, source, lines, tables)
     if word.type == "_INDENT":
         return _indented(word, source, lines)
     if word in _CLOSING and _opens_nowhere(word, source, lines):
@@ -172,6 +167,29 @@ def _unexpected_word(
         f"unexpected {_shown(word)}",
         Label(_place(word, source, lines, "word"), _expected(accepted, tables)),
         helps=_similar(word, accepted, tables),
+    )
+
+
+def _mistake(
+    mistake: Mistake,
+    word: Token,
+    source: Source,
+    lines: Sequence[LogicalLine],
+    tables: Lark,
+) -> Diagnostic:
+    if mistake.place == "joined" and word.type == "PATH":
+        apart = without_in(word, source)
+        if apart is not None:
+            return apart
+    helps = mistake.helps
+    line = last_line(lines, int(word.start_pos or 0))
+    if mistake.code == "DFS015" and line is not None:
+        helps = ways_to_group(word, line, source, tables) or helps
+    return Diagnostic(
+        mistake.code,
+        mistake.message,
+        Label(_place(word, source, lines, mistake.place), mistake.label),
+        helps=helps,
     )
 
 

@@ -229,17 +229,16 @@ def test_a_list_can_be_read_in_reverse_order() -> None:
 
 def test_results_of_a_layer_in_the_middle() -> None:
     layer = "a%i = relu(h%i) @ layers.%i.x\nh%n = relu(a%i) @ layers.%i.y"
-    for tail in (
-        "return h3 h2",
-        "v = ~view(h2)\nreturn h3 v",
-        "y = relu(h2)\nreturn h3 y",
+    read = "what the first makes is read after the last"
+    returned = "the model returns what the first makes"
+    for tail, reason in (
+        ("return h3 h2", returned),
+        ("v = ~view(h2)\nreturn h3 v", read),
+        ("y = relu(h2)\nreturn h3 y", read),
     ):
         found = fault(PARTS, graph(layers(layer, tail=tail)))
         assert found.code == "DFS205"
-        assert found.message == (
-            "b differs between layers.1 and layers.2: what the first makes is read "
-            "after the last"
-        )
+        assert found.message == f"b differs between layers.1 and layers.2: {reason}"
         assert marked(found) == ".y"
 
 
