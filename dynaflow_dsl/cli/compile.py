@@ -13,6 +13,7 @@ import click
 
 from dynaflow_dsl import pipeline
 from dynaflow_dsl.cli.files import not_written, relative
+from dynaflow_dsl.cli.given_files import given_by_file
 from dynaflow_dsl.cli.making import Wanted, make, stored_model, with_stored
 from dynaflow_dsl.cli.modules import (
     MARK,
@@ -100,13 +101,14 @@ def command(
     if prune and (check or diff):
         raise click.UsageError("--prune removes files, and --check and --diff do not")
     project = current_project(reporter)
+    files = chosen_files(project, paths)
+    given = given_by_file(Given(parameters, facts), project, files)
     request = Request(
-        Wanted(project, model, model_arguments, Given(parameters, facts)),
+        Wanted(project, model, model_arguments, given),
         Path(folder) if folder is not None else default_folder(project),
         check,
         diff,
     )
-    files = chosen_files(project, paths)
     declared = {path: pipeline.declared(path) for path in files}
     clashes = list(_clashes(declared, request.folder))
     if clashes:
