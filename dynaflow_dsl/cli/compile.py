@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from keyword import iskeyword
 from pathlib import Path
 
@@ -193,7 +193,7 @@ def _compile(
         _write(reporter, files, made.text)
     else:
         repair = request.wanted.compile_command(path, request.folder, given)
-        _compare(reporter, files, made.text, repair, diff=request.diff)
+        _compare(reporter, path, files, made.text, repair, diff=request.diff)
 
 
 def _importers(path: str, declared: Mapping[str, Declared | None]) -> list[str]:
@@ -221,6 +221,7 @@ def _write(reporter: Reporter, files: ModuleFiles, current: ModuleText) -> None:
 
 def _compare(
     reporter: Reporter,
+    path: str,
     files: ModuleFiles,
     current: ModuleText,
     repair: str,
@@ -229,7 +230,9 @@ def _compare(
 ) -> None:
     name = relative(files.module)
     stored = files.read()
-    found = compare(name, stored, current, repair)
+    found = [
+        replace(each, about=path) for each in compare(name, stored, current, repair)
+    ]
     if diff:
         old = (stored.module or "").splitlines(keepends=True)
         new = (current.module or "").splitlines(keepends=True)
