@@ -15,6 +15,7 @@ import click
 
 from dynaflow_dsl.bind.model import Binding
 from dynaflow_dsl.cli.foreign import faults_shown, import_module_file
+from dynaflow_dsl.cli.given_files import given_by_file
 from dynaflow_dsl.cli.making import Made, Wanted, make_to_run
 from dynaflow_dsl.cli.options import (
     Given,
@@ -98,9 +99,11 @@ def command(
     intervals hold 95%. `host` is the time until a call returns.
     """
     project = current_project(reporter)
-    wanted = Wanted(project, model, model_arguments, Given(parameters, facts))
+    files = chosen_files(project, paths)
+    given = given_by_file(Given(parameters, facts), project, files)
+    wanted = Wanted(project, model, model_arguments, given)
     request = Request(size, device, names, rounds, seconds)
-    for path in chosen_files(project, paths):
+    for path in files:
         with going_on(reporter):
             _bench_file(reporter, path, wanted, request)
     return reporter.code

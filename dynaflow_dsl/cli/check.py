@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import click
 
 from dynaflow_dsl import pipeline
+from dynaflow_dsl.cli.given_files import given_by_file
 from dynaflow_dsl.cli.options import Given, fact_option, parameter_option
 from dynaflow_dsl.cli.report import Reporter, output_format_option
 from dynaflow_dsl.cli.running import chosen_files, current_project, going_on
@@ -36,10 +37,11 @@ def command(
     or a model.
     """
     project = current_project(reporter)
-    for path in chosen_files(project, paths):
-        given = Given(parameters, facts).over(project.settings(path).given)
+    files = chosen_files(project, paths)
+    given = given_by_file(Given(parameters, facts), project, files)
+    for path in files:
         with going_on(reporter):
-            _check(reporter, path, graph, given)
+            _check(reporter, path, graph, given[path])
     return reporter.code
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from keyword import iskeyword
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import click
 
 from dynaflow_dsl import pipeline
 from dynaflow_dsl.cli.files import not_written, relative
+from dynaflow_dsl.cli.given_files import given_by_file
 from dynaflow_dsl.cli.making import Wanted, make, stored_model, with_stored
 from dynaflow_dsl.cli.modules import (
     MARK,
@@ -100,13 +101,14 @@ def command(
     if prune and (check or diff):
         raise click.UsageError("--prune removes files, and --check and --diff do not")
     project = current_project(reporter)
+    files = chosen_files(project, paths)
+    given = given_by_file(Given(parameters, facts), project, files)
     request = Request(
-        Wanted(project, model, model_arguments, Given(parameters, facts)),
+        Wanted(project, model, model_arguments, given),
         Path(folder) if folder is not None else default_folder(project),
         check,
         diff,
     )
-    files = chosen_files(project, paths)
     declared = {path: pipeline.declared(path) for path in files}
     clashes = list(_clashes(declared, request.folder))
     if clashes:
@@ -191,7 +193,7 @@ def _compile(
         _write(reporter, files, made.text)
     else:
         repair = request.wanted.compile_command(path, request.folder, given)
-        _compare(reporter, files, made.text, repair, diff=request.diff)
+        _compare(reporter, path, files, made.text, repair, diff=request.diff)
 
 
 def _importers(path: str, declared: Mapping[str, Declared | None]) -> list[str]:
@@ -219,6 +221,7 @@ def _write(reporter: Reporter, files: ModuleFiles, current: ModuleText) -> None:
 
 def _compare(
     reporter: Reporter,
+    path: str,
     files: ModuleFiles,
     current: ModuleText,
     repair: str,
@@ -227,7 +230,9 @@ def _compare(
 ) -> None:
     name = relative(files.module)
     stored = files.read()
-    found = compare(name, stored, current, repair)
+    found = [
+        replace(each, about=path) for each in compare(name, stored, current, repair)
+    ]
     if diff:
         old = (stored.module or "").splitlines(keepends=True)
         new = (current.module or "").splitlines(keepends=True)

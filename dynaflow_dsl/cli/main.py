@@ -10,11 +10,14 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout, suppress
 from copy import copy
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, requires
+from importlib.util import find_spec
 from typing import Any
 
 import click
@@ -30,7 +33,7 @@ from dynaflow_dsl.cli.report import (
 )
 from dynaflow_dsl.diagnostics import DiagnosticError
 
-# Those that run a model leave the garbage collector as it is.
+# They need no torch. Those that run a model leave the garbage collector as it is.
 LIGHT_COMMANDS = ("check", "fmt", "show", "diff", "explain")
 COMMANDS = (
     "compile",
@@ -46,6 +49,8 @@ COMMANDS = (
     "explain",
 )
 
+NEED_TORCH = ("compile", "trace", "verify", "bench", "profile")
+
 
 class _Commands(click.Group):
     """One module of this package per command, each with its `command`."""
@@ -59,7 +64,32 @@ class _Commands(click.Group):
         module = import_module(f"dynaflow_dsl.cli.{cmd_name}")
         command: click.Command = copy(module.command)
         command.callback = _results_apart(command.callback)
+        if cmd_name in NEED_TORCH:
+            command.callback = _with_torch(cmd_name, command.callback)
         return command
+
+
+def _with_torch(name: str, callback: Callable[..., Any]) -> Callable[..., Any]:
+    """A command that is refused in words where torch is not installed."""
+
+    def run_command(*arguments: Any, **options: Any) -> Any:
+        if find_spec("torch") is None:
+            raise click.ClickException(
+                f"`dfsc {name}` runs models, and torch is not installed: "
+                f'pip install "{_supported_torch()}"'
+            )
+        return callback(*arguments, **options)
+
+    return run_command
+
+
+def _supported_torch() -> str:
+    """The versions of torch that this package requires, as pip takes them."""
+    with suppress(PackageNotFoundError):
+        for requirement in requires("dynaflow-dsl") or ():
+            if re.match(r"torch\b(?!-)", requirement):
+                return requirement
+    return "torch"
 
 
 def _results_apart(callback: Callable[..., Any] | None) -> Callable[..., Any]:

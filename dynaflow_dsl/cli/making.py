@@ -20,18 +20,19 @@ from dynaflow_dsl.resolve.model import Scalar, ScheduleFile
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a command line asks for, the same for every file; it goes before what the
-    project says of each.
+    """What a command line asks for; it goes before what the project says of each file.
+
+    `given` are the parameters and facts of each file, by its path.
     """
 
     project: Project
     model: str | None
     arguments: Mapping[str, Scalar]
-    given: Given
+    given: Mapping[str, Given]
 
     def given_for(self, path: str) -> Given:
         """Parameters and facts of a file."""
-        return self.given.over(self.project.settings(path).given)
+        return self.given[path]
 
     def names_model(self, path: str) -> bool:
         """Whether the command line or the project names a model for a file."""

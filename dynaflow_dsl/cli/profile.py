@@ -12,6 +12,7 @@ import click
 
 from dynaflow_dsl.cli.files import relative, schedule_file, write_text
 from dynaflow_dsl.cli.foreign import faults_shown, import_module_file
+from dynaflow_dsl.cli.given_files import given_by_file
 from dynaflow_dsl.cli.making import Wanted, make_to_run
 from dynaflow_dsl.cli.on_device import check_cuda, how_it_ran, loads
 from dynaflow_dsl.cli.options import (
@@ -84,13 +85,10 @@ def command(
     microbatch and layer. Below it lies what ran for it: kernels on a CUDA device,
     replayed ones too, and operators on the CPU.
     """
-    made = make_to_run(
-        reporter,
-        schedule_file(path),
-        Wanted(
-            current_project(reporter), model, model_arguments, Given(parameters, facts)
-        ),
-    )
+    project = current_project(reporter)
+    file = schedule_file(path)
+    given = given_by_file(Given(parameters, facts), project, [file])
+    made = make_to_run(reporter, file, Wanted(project, model, model_arguments, given))
     if made is None:
         return reporter.code
     # Torch takes a second to import, and help on this command needs none.

@@ -77,7 +77,8 @@ def command(
     if check:
         words = ["dfsc", "trace", target, *write_arguments(None, model_arguments)]
         words += ["-o", name] if output is not None else []
-        reporter.show(_compare(name, stored, loaded.traced, words))
+        about = target if target.endswith(".dfs") else None
+        reporter.show(_compare(name, stored, loaded.traced, words, about))
         return reporter.code
     write_text(path, dump_snapshot(loaded.traced))
     entries = [graph.entry for graph in loaded.traced.graphs]
@@ -98,7 +99,11 @@ def _choose(
 
 
 def _compare(
-    name: str, stored: str | None, current: TracedModel, repair: Sequence[str]
+    name: str,
+    stored: str | None,
+    current: TracedModel,
+    repair: Sequence[str],
+    about: str | None,
 ) -> tuple[Diagnostic, ...]:
     if stored == dump_snapshot(current):
         return ()
@@ -117,4 +122,5 @@ def _compare(
             ]
             state = f"is stale: it has another {' and '.join(different) or 'layout'}"
     helps = (f"run `{shlex.join(repair)}`",)
-    return (Diagnostic(code=code, message=f"{name} {state}", helps=helps),)
+    message = f"{name} {state}"
+    return (Diagnostic(code=code, message=message, helps=helps, about=about),)

@@ -19,6 +19,7 @@ from dynaflow_dsl.bind.model import AFTER, BEFORE, Binding
 from dynaflow_dsl.cli.choices import MOST_ROWS, expected_choice, sizes_to_try
 from dynaflow_dsl.cli.files import relative
 from dynaflow_dsl.cli.foreign import faults_shown, import_module_file, user_code
+from dynaflow_dsl.cli.given_files import given_by_file
 from dynaflow_dsl.cli.making import Made, Wanted, make_to_run
 from dynaflow_dsl.cli.models import LoadedModel
 from dynaflow_dsl.cli.modules import ModuleFiles, default_folder, folder_option
@@ -130,12 +131,14 @@ def command(
     equal the same pieces on one stream bit for bit, and the unsplit model but for
     rounding; the order of streams is recorded and checked for races and early frees.
     """
-    for name, given in (("--one-stream", one_stream), ("--eager", eager)):
-        if given and not measured:
+    for name, named in (("--one-stream", one_stream), ("--eager", eager)):
+        if named and not measured:
             raise click.UsageError(f"{name} is for --overlap")
     project = current_project(reporter)
+    files = chosen_files(project, paths)
+    given = given_by_file(Given(parameters, facts), project, files)
     request = Request(
-        Wanted(project, model, model_arguments, Given(parameters, facts)),
+        Wanted(project, model, model_arguments, given),
         Path(folder) if folder is not None else default_folder(project),
         batches,
         device,
@@ -145,7 +148,6 @@ def command(
         one_stream=one_stream,
         replay=not eager,
     )
-    files = chosen_files(project, paths)
     for path in files:
         with going_on(reporter):
             _verify_file(reporter, path, request, several=len(files) > 1)

@@ -33,7 +33,8 @@ class Diagnostic:
     """One finding: a code, a sentence that stands alone, places, and ways out.
 
     `primary` is None only where no text of the user's is at fault (a model that
-    cannot be imported on the command line, for example).
+    cannot be imported on the command line, for example). `about` is the file that
+    such a finding is about, if there is one: a module is stale by its schedule.
     """
 
     code: str
@@ -43,6 +44,7 @@ class Diagnostic:
     notes: tuple[str, ...] = ()
     helps: tuple[str, ...] = ()
     severity: Severity = Severity.ERROR
+    about: str | None = None
 
     @property
     def others(self) -> tuple[Label, ...]:

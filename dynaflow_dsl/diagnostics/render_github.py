@@ -15,7 +15,8 @@ _COMMANDS = {
 def render_github(diagnostic: Diagnostic) -> str:
     """One workflow command, `::error file=...,line=...,col=...,title=...::message`.
 
-    A diagnostic without a place is one of the whole run. What the labels, notes and
+    A diagnostic without a place is one of the file that it is about, else of the whole
+    run. What the labels, notes and
     helps say follows the message, on lines that the annotation shows as such.
     """
     page = explanation(diagnostic.code)
@@ -27,6 +28,8 @@ def render_github(diagnostic: Diagnostic) -> str:
         place = {"file": span.source.name, "line": span.line, "col": span.column}
         properties = {name: str(value) for name, value in place.items()} | properties
         lines += [diagnostic.primary.text] if diagnostic.primary.text else []
+    elif diagnostic.about is not None:
+        properties = {"file": diagnostic.about} | properties
     lines += [
         f"{label.span}: {label.text}" for label in diagnostic.others if label.text
     ]

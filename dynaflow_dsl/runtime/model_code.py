@@ -28,6 +28,17 @@ def is_model_code(file: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
+def is_own_code(file: str) -> bool:
+    """Whether a file of model code belongs to the user: to no package that is
+    installed, and not to this one.
+    """
+    own = Path(__file__).parents[1]
+    return (
+        is_model_code(file) and not _in_packages(file) and not _inside(file, str(own))
+    )
+
+
+@lru_cache(maxsize=4096)
 def relative_path(file: str) -> str:
     """A path below the folder of packages, the current folder or the import path.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod
 
 import torch
@@ -17,14 +17,18 @@ _RETURNS_ITS_INPUT = frozenset({"_c10d_functional.wait_tensor"})
 
 
 def may_alias(
-    node: Node, operator: OpOverload, sizes: SizeReader, smallest: Mapping[str, int]
+    node: Node,
+    operator: OpOverload,
+    sizes: SizeReader,
+    storage: Callable[[torch.Tensor], int],
+    smallest: Mapping[str, int],
 ) -> int | None:
     """The storage that a call's result may share at run time though it did not here.
 
     `reshape` and `contiguous` copy only when they must: with a batch of one there may
     be nothing to copy. The call is repeated on meta tensors with every dimension at its
-    `smallest` size. The storage is the first argument's; None when the result is new
-    memory there too.
+    `smallest` size. The storage is the first argument's, as `storage` tells it; None
+    when the result is new memory there too.
     """
     if not _unsure(operator):
         return None
@@ -32,10 +36,10 @@ def may_alias(
     tensor = first.meta.get("val") if isinstance(first, Node) else None
     if not isinstance(tensor, torch.Tensor):
         return None
-    if storage_of(tensor) == storage_of(node.meta["val"]):
+    if storage(tensor) == storage(node.meta["val"]):
         return None
     if base_name(operator) in _RETURNS_ITS_INPUT:
-        return storage_of(tensor)
+        return storage(tensor)
     if not any(isinstance(size, torch.SymInt) for size in tensor.shape):
         return None
 
@@ -65,7 +69,7 @@ def may_alias(
     result = operator(source, *rest, **keywords)
     assert isinstance(source, torch.Tensor)
     same = isinstance(result, torch.Tensor) and storage_of(result) == storage_of(source)
-    return storage_of(tensor) if same else None
+    return storage(tensor) if same else None
 
 
 def _unsure(operator: OpOverload) -> bool:

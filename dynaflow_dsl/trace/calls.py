@@ -24,7 +24,6 @@ from dynaflow_dsl.trace.export import (
     first_stack,
     has_tag,
     is_number,
-    storage_of,
     written_arguments,
 )
 from dynaflow_dsl.trace.failures import refuse
@@ -47,7 +46,7 @@ def operation(state: Program, node: Node) -> Operation:
     writes = tuple(dict.fromkeys(state.name(item) for item in written))
     for item in written:
         for tensor in tensors_of(item.meta["val"]):
-            if storage_of(tensor) in state.constants:
+            if state.normalised.storage(tensor) in state.constants:
                 refuse(
                     f"{operator} writes into a constant that was made while tracing",
                     source,
@@ -59,11 +58,13 @@ def operation(state: Program, node: Node) -> Operation:
     )
     results, multiple = _results(state, node, operator)
     read = {
-        storage_of(tensor)
+        state.normalised.storage(tensor)
         for argument in node.all_input_nodes
         for tensor in tensors_of(argument.meta.get("val"))
     }
-    made = [storage_of(tensor) for tensor in tensors_of(node.meta.get("val"))]
+    made = [
+        state.normalised.storage(tensor) for tensor in tensors_of(node.meta.get("val"))
+    ]
     return Operation(
         name=node.name,
         operator=str(operator),
@@ -143,7 +144,9 @@ def _results(
         return (), False
     if isinstance(traced, torch.Tensor):
         smallest = lowest_sizes(state.spec)
-        source = may_alias(node, operator, state.sizes, smallest)
+        source = may_alias(
+            node, operator, state.sizes, state.normalised.storage, smallest
+        )
         return (state.value(node, traced, source),), False
     if not isinstance(traced, list | tuple):
         refuse(

@@ -16,7 +16,6 @@ from dynaflow_dsl.trace.decisions import check_squeezes
 from dynaflow_dsl.trace.export import (
     Exported,
     Node,
-    storage_of,
 )
 from dynaflow_dsl.trace.failures import refuse
 from dynaflow_dsl.trace.lines import line_of_stack
@@ -159,7 +158,7 @@ def _constant(state: Program, node: Node, path: str, tensor: torch.Tensor) -> In
         )
     if tensor.is_meta:
         refuse(f"the constant '{path}' has no values: it is a meta tensor")
-    state.constants.add(storage_of(node.meta["val"]))
+    state.constants.add(state.normalised.storage(node.meta["val"]))
     value = state.value(node, node.meta["val"], None)
     return Input(path, "constant", value, data=_nested(tensor.tolist()))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from types import TracebackType
 
@@ -23,12 +24,14 @@ def line_of_stack(stack: str | None) -> SourceLine | None:
     return None
 
 
-def line_of_traceback(traceback: TracebackType | None) -> SourceLine | None:
-    """The innermost line of model code that an exception passed through."""
+def line_of_traceback(
+    traceback: TracebackType | None, counts: Callable[[str], bool] = is_model_code
+) -> SourceLine | None:
+    """The innermost line that an exception passed through, of the files that count."""
     found: SourceLine | None = None
     while traceback is not None:
         file = traceback.tb_frame.f_code.co_filename
-        if is_model_code(file):
+        if counts(file):
             found = source_line(file, traceback.tb_lineno)
         traceback = traceback.tb_next
     return found

@@ -6,7 +6,7 @@ with: checks, calls that change nothing and dead code are left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -44,16 +44,23 @@ class Normalised:
 
     `operations` are the calls that stay, in program order; `read` are the values that
     they and the outputs read. `replaced` says for a value that is left out which value
-    its readers read.
+    its readers read, and `memory` for its storage which one that is: the fake result of
+    a call that returns its input may have a storage of its own.
     """
 
     operations: tuple[Node, ...]
     read: frozenset[Node]
     replaced: dict[Node, Node]
+    memory: dict[int, int]
 
     def value(self, node: Node) -> Node:
         """The value that a read of `node` stands for."""
         return _resolve(self.replaced, node)
+
+    def storage(self, tensor: torch.Tensor) -> int:
+        """Identity of the memory that a traced tensor has at run time."""
+        key = storage_of(tensor)
+        return self.memory.get(key, key)
 
 
 def normalise(nodes: Iterable[Node]) -> Normalised:
@@ -74,8 +81,9 @@ def normalise(nodes: Iterable[Node]) -> Normalised:
             calls.pop()
         elif (same := _written_result(node)) is not None:
             replaced[node] = same
-    operations, read = _without_dead_code(program, calls, replaced)
-    return Normalised(operations, read, replaced)
+    memory = _memory(replaced)
+    operations, read = _without_dead_code(program, calls, replaced, memory)
+    return Normalised(operations, read, replaced, memory)
 
 
 def base_name(operator: object) -> str:
@@ -191,8 +199,25 @@ def _written_element(node: Node) -> Node | None:
     return returned[index] if index < len(returned) else None
 
 
+def _memory(replaced: dict[Node, Node]) -> dict[int, int]:
+    """The storages of values that are left out, by those of what is read instead."""
+    memory: dict[int, int] = {}
+    for node in replaced:
+        left = node.meta.get("val")
+        kept = _resolve(replaced, node).meta.get("val")
+        if isinstance(left, torch.Tensor) and isinstance(kept, torch.Tensor):
+            # What is kept may be a view of something that was left out before.
+            target = memory.get(storage_of(kept), storage_of(kept))
+            if storage_of(left) != target:
+                memory[storage_of(left)] = target
+    return memory
+
+
 def _without_dead_code(
-    program: list[Node], calls: list[Node], replaced: dict[Node, Node]
+    program: list[Node],
+    calls: list[Node],
+    replaced: dict[Node, Node],
+    memory: dict[int, int],
 ) -> tuple[tuple[Node, ...], frozenset[Node]]:
     """The calls that an output, a write to outside or an unknown effect depends on.
 
@@ -201,52 +226,53 @@ def _without_dead_code(
     needed: set[Node] = set()
     storages: set[int] = set()
 
+    def storages_of(node: Node) -> set[int]:
+        keys = map(storage_of, tensors_of(node.meta.get("val")))
+        return {memory.get(key, key) for key in keys}
+
+    def has_effect(node: Node) -> bool:
+        return _has_effect(
+            node,
+            lambda written: any(storages_of(one) & storages for one in written),
+        )
+
     def need(node: Node) -> None:
         node = _resolve(replaced, node)
         needed.add(node)
-        storages.update(map(storage_of, tensors_of(node.meta.get("val"))))
+        storages.update(storages_of(node))
         if _is_getitem(node):
             needed.update(node.all_input_nodes)
 
     for node in program:
         if node.op == "placeholder":
-            storages.update(map(storage_of, tensors_of(node.meta.get("val"))))
+            storages.update(storages_of(node))
         elif node.op == "output":
             for argument in node.all_input_nodes:
                 need(argument)
     live: list[Node] = []
     for node in reversed(calls):
-        if node in needed or _has_effect(node, storages):
+        if node in needed or has_effect(node):
             live.append(node)
             for argument in node.all_input_nodes:
                 need(argument)
     return tuple(reversed(live)), frozenset(needed)
 
 
-def _has_effect(node: Node, storages: set[int]) -> bool:
+def _has_effect(node: Node, matters: Callable[[Iterable[Node]], bool]) -> bool:
     """Whether a call does more than return values.
 
-    A write counts when the memory is an input's or is read later.
+    A write counts when it `matters`: the memory is an input's or is read later.
     """
     operator = node.target
     if isinstance(operator, HigherOrderOperator) or not isinstance(
         operator, OpOverload
     ):
         return True
-    if not operator._schema.returns:
-        return True if not operator._schema.is_mutable else _writes(node, storages)
+    if not operator._schema.returns and not operator._schema.is_mutable:
+        return True
     if operator._schema.is_mutable:
-        return _writes(node, storages)
+        return matters(written_arguments(node, operator))
     return operator.namespace != "aten" and node.is_impure()
-
-
-def _writes(node: Node, storages: set[int]) -> bool:
-    assert isinstance(node.target, OpOverload)
-    return any(
-        storage_of(tensor) in storages
-        for argument in written_arguments(node, node.target)
-        for tensor in tensors_of(argument.meta.get("val"))
-    )
 
 
 def _resolve(replaced: dict[Node, Node], node: Node) -> Node:

@@ -10,7 +10,7 @@ import torch
 
 from dynaflow_dsl.graph.model import Value
 from dynaflow_dsl.trace.contexts import Context
-from dynaflow_dsl.trace.export import Node, storage_of
+from dynaflow_dsl.trace.export import Node
 from dynaflow_dsl.trace.failures import refuse
 from dynaflow_dsl.trace.lines import line_of_stack
 from dynaflow_dsl.trace.model import TraceSpec
@@ -34,7 +34,7 @@ class Program:
 
     def value(self, node: Node, tensor: torch.Tensor, source: int | None) -> Value:
         """The value of a node; `source` is a storage that it may share at run time."""
-        key = storage_of(tensor)
+        key = self.normalised.storage(tensor)
         if key not in self.storages:
             shared = self.storages.get(source) if source is not None else None
             self.storages[key] = self.count if shared is None else shared

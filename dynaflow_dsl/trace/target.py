@@ -15,6 +15,7 @@ from types import MappingProxyType, ModuleType
 from typing import Unpack, get_args, get_origin, get_type_hints, is_typeddict
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Result
+from dynaflow_dsl.runtime.model_code import is_own_code
 from dynaflow_dsl.source import Span
 from dynaflow_dsl.trace.fields import wrong_field
 from dynaflow_dsl.trace.lines import line_of_traceback
@@ -23,6 +24,9 @@ from dynaflow_dsl.trace.model import Scalar, TraceSpec
 _CODE = "DFS110"
 # How the names of modules begin that were made of files.
 LOADED_FROM_FILE = "_dynaflow_target_"
+# How much of a library's message, and of a module's names, is shown.
+_MOST_LINES = 10
+_MOST_NAMES = 20
 _FORM = 'Write "package.module:function" or "path/file.py:function".'
 
 
@@ -50,6 +54,7 @@ def load_target(
         return _failed(
             span,
             f"'{place}' has no function '{name}'",
+            notes=(_listed(_functions(module)),),
             helps=_did_you_mean(name, _functions(module)),
         )
     if wrong := _check_arguments(function, target, arguments, span, given):
@@ -204,24 +209,46 @@ def _checked(target: str, spec: TraceSpec, span: Span | None) -> Result[TraceSpe
 
 
 def _functions(module: ModuleType) -> list[str]:
+    """The functions of a module's own that may be targets.
+
+    Those of a family are methods of an object, and belong to no module.
+    """
     return [
         name
         for name, value in vars(module).items()
-        if callable(value) and not name.startswith("_")
+        if not name.startswith("_")
+        and (
+            inspect.ismethod(value)
+            or (inspect.isfunction(value) and value.__module__ == module.__name__)
+        )
     ]
 
 
+def _listed(functions: list[str]) -> str:
+    shown = ", ".join(functions[:_MOST_NAMES]) or "none"
+    more = len(functions) - _MOST_NAMES
+    return f"its functions: {shown}" + (f", and {more} more" if more > 0 else "")
+
+
 def _raised(what: str, error: BaseException, span: Span | None) -> Diagnostic:
-    """What an exception in the user's code says, and its line."""
+    """What an exception in the user's code says, and its line.
+
+    Beside the innermost line stands that of the user's own files, where it is another.
+    """
     text = error.msg if isinstance(error, SyntaxError) else str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     said = ": ".join((type(error).__name__, *lines[:1]))
-    line = line_of_traceback(error.__traceback__)
+    notes = lines[1:_MOST_LINES]
+    if (more := len(lines) - _MOST_LINES) > 0:
+        notes.append(f"and {more} more {'line' if more == 1 else 'lines'}")
     if isinstance(error, SyntaxError) and error.filename:
-        notes: tuple[str, ...] = (f"at {Path(error.filename).name}:{error.lineno}",)
-    else:
-        notes = (f"at {line}",) if line else ()
-    return _diagnostic(span, f"{what} raised {said}", notes)
+        notes.append(f"at {Path(error.filename).name}:{error.lineno}")
+    elif line := line_of_traceback(error.__traceback__):
+        notes.append(f"at {line}")
+        own = line_of_traceback(error.__traceback__, is_own_code)
+        if own is not None and own != line:
+            notes.append(f"called from {own}")
+    return _diagnostic(span, f"{what} raised {said}", tuple(notes))
 
 
 def _did_you_mean(name: str, known: list[str]) -> tuple[str, ...]:

@@ -34,8 +34,15 @@ class TrialRun:
         """Whether every row is equal."""
         return self.wrong_rows == 0
 
+    @property
+    def repeats(self) -> bool:
+        """Whether a row of several tokens is one token over and over."""
+        return self.length > 1 and self.distinct == 1
+
     def __str__(self) -> str:
-        verdict = f"equal, at least {self.distinct} different ones in a row"
+        verdict = f"equal, each with {self.distinct} or more different tokens"
+        if self.repeats:
+            verdict = "equal, but there is a row that repeats one token"
         if self.wrong_rows:
             verdict = f"NOT equal in {self.wrong_rows} rows"
         return f"{self.rows} rows of {self.length} tokens, seed {self.seed}: {verdict}"
@@ -70,6 +77,11 @@ class TrialReport:
         yield f"the model's own loop with {scheduled} scheduled: {verdict}"
         for run in self.runs:
             yield f"  {run}"
+        if any(run.ok and run.repeats for run in self.runs):
+            yield (
+                "  warning: a row that repeats one token proves little, since a wrong "
+                "step may choose it too; other weights or another prompt say more"
+            )
 
     def __str__(self) -> str:
         return "\n".join(self.lines())

@@ -20,6 +20,26 @@ parts block:
 """
 
 
+OTHER = """\
+dfs 1
+
+model "targets.py:stack" (layers = 3)
+
+schedule other(pieces = 2):
+    stream side
+
+    split batch into pieces as piece
+
+    each layer in .layers.*:
+        part expand on side = .norm + .up
+        part reduce = rest
+
+        stagger piece by 0:
+            expand
+            reduce
+"""
+
+
 @pytest.fixture
 def wide(workspace: Workspace) -> Workspace:
     """The sample schedule with parameters, a requirement and imported parts."""
@@ -291,3 +311,22 @@ def test_an_import_that_cannot_be_read_is_a_finding(
     (wide.folder / "lib" / "parts.dfs").unlink()
     assert run(["check", "stack.dfs"]) == 1
     assert "stack.dfs:5:6" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["check", "compile"])
+def test_of_several_files_those_that_have_a_parameter_take_it(
+    wide: Workspace, capsys: Capture, command: str
+) -> None:
+    (wide.folder / "other.dfs").write_text(OTHER)
+    assert run([command, ".", "-P", "ways=3", "-P", "pieces=4"]) == 0
+    if command == "compile":
+        assert stored(wide)["given"]["parameters"] == {"ways": "3"}
+        other = json.loads((wide.map.parent / "other.map.json").read_text())
+        assert other["given"]["parameters"] == {"pieces": "4"}
+    before = wide.files()
+    capsys.readouterr()
+    assert run([command, ".", "-P", "piece=3"]) == 1
+    shown = capsys.readouterr().err
+    assert shown.count("error[DFS102]: -P piece: no file has a parameter 'piece'") == 1
+    assert "did you mean 'pieces'?" in shown
+    assert wide.files() == before

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dynaflow_dsl.cli.main import LIGHT_COMMANDS, run
+from dynaflow_dsl.cli.main import LIGHT_COMMANDS, NEED_TORCH, run
 from tests.cli.conftest import Workspace
 from tests.project.commands import ROOT
 
@@ -54,9 +54,11 @@ def test_they_run_where_torch_is_not_installed(traced: Path, name: str) -> None:
         assert "fine, with stack.graph.json" in done.stderr
 
 
-def test_one_that_runs_a_model_does_not(traced: Path) -> None:
+@pytest.mark.parametrize("name", NEED_TORCH)
+def test_one_that_runs_a_model_says_what_to_install(traced: Path, name: str) -> None:
+    words = [name, "stack.dfs", *(["-o", "trace.json"] if name == "profile" else [])]
     done = subprocess.run(
-        [sys.executable, "-c", LAUNCHER, "compile", "stack.dfs"],
+        [sys.executable, "-c", LAUNCHER, *words],
         cwd=traced,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -64,4 +66,6 @@ def test_one_that_runs_a_model_does_not(traced: Path) -> None:
         check=False,
     )
     assert done.returncode == 2
-    assert "torch" in done.stderr
+    message, command = done.stderr.split(": pip install ")
+    assert message == (f"Error: `dfsc {name}` runs models, and torch is not installed")
+    assert command.startswith('"torch')

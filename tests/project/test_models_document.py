@@ -55,6 +55,9 @@ def test_functions_and_schedules_are_there(name: str) -> None:
     module = import_module(f"dynaflow_dsl.models.{name}")
     for function in re.findall(r"`(\w+)`", functions):
         assert callable(getattr(module, function))
+    known = {"decode", "prefill", "serve", "flat", "encode", "classify", "denoise"}
+    there = {name for name in known if hasattr(module, name)}
+    assert there <= set(re.findall(r"`(\w+)`", functions))
     for file in re.findall(r"`([^`]+\.dfs)`", schedule):
         understood = pipeline.read_schedule(ROOT / "schedules" / file).unwrap()
         assert understood.model is not None

@@ -128,7 +128,10 @@ def test_missing_files_modules_and_functions_are_named(folder: Path) -> None:
     assert "'dynaflow_dsl.modles'" in refused("dynaflow_dsl.modles.llama:f").message
     missing = refused("targets.py:god")
     assert missing.message == "'targets.py' has no function 'god'"
+    assert missing.notes[0].startswith("its functions: good, needs, anything, typed,")
     assert missing.helps == ("did you mean 'good'?",)
+    of_family = refused("dynaflow_dsl.models.qwen2:flat")
+    assert of_family.notes == ("its functions: decode, prefill, serve",)
     assert "has no function 'number'" in refused("targets.py:number").message
 
 
@@ -156,9 +159,33 @@ def test_errors_in_the_function_are_told_by_line(folder: Path) -> None:
     diagnostic = refused("targets.py:fails", layers=3)
     assert diagnostic.message == ("'targets.py:fails' raised ValueError: no model has")
     line = next(n for n, t in enumerate(TARGET.splitlines(), 1) if "no model" in t)
-    assert diagnostic.notes[0].startswith(f"at targets.py:{line}: raise ValueError")
+    assert diagnostic.notes[0] == "3 layers"
+    assert diagnostic.notes[1].startswith(f"at targets.py:{line}: raise ValueError")
     assert "SystemExit: 3" in refused("targets.py:leaves").message
     assert "FileNotFoundError" in refused("targets.py:missing_file").message
+
+
+def test_a_long_message_is_cut_and_the_users_own_line_is_named(folder: Path) -> None:
+    packages = folder / "site-packages"
+    packages.mkdir()
+    (packages / "library.py").write_text(
+        "def validate():\n"
+        "    raise ValueError('\\n'.join(f'field {n} is wrong' for n in range(12)))\n"
+    )
+    (folder / "using.py").write_text(
+        "import sys\n"
+        f"sys.path.insert(0, {str(packages)!r})\n"
+        "def made():\n"
+        "    import library\n"
+        "    library.validate()\n"
+    )
+    diagnostic = refused("using.py:made")
+    assert diagnostic.message.endswith("raised ValueError: field 0 is wrong")
+    assert diagnostic.notes[:9] == tuple(f"field {n} is wrong" for n in range(1, 10))
+    cut, library, own = diagnostic.notes[9:]
+    assert cut == "and 2 more lines"
+    assert library.startswith("at library.py:2: raise ValueError")
+    assert own == "called from using.py:5: library.validate()"
 
 
 @pytest.mark.parametrize(

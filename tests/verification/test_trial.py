@@ -25,7 +25,10 @@ def test_equal_rows_are_fine() -> None:
         (3, 5),
     ]
     assert str(report).splitlines()[0] == "the model's own loop with next scheduled: ok"
-    assert "1 rows of 4 tokens, seed 0: equal, at least 4 different" in str(report)
+    assert "1 rows of 4 tokens, seed 0: equal, each with 4 or more different" in (
+        str(report)
+    )
+    assert "warning" not in str(report)
 
 
 def test_one_wrong_token_is_found() -> None:
@@ -57,3 +60,20 @@ def test_a_trial_may_say_why_it_cannot_be_run() -> None:
     assert str(report) == (
         "the model's own loop with next scheduled: not run, since nothing can be learnt"
     )
+
+
+def test_a_row_that_repeats_one_token_is_warned_of() -> None:
+    def constant(steps: Steps, rows: int, seed: int) -> tuple[Any, torch.Tensor]:
+        expected = torch.arange(8).reshape(2, 4)
+        expected[1] = 7
+        return steps["next"](expected), expected
+
+    report = run_trial(constant, {"next": torch.clone}, rows=(2,))
+    assert report.ok
+    _, run, warning = str(report).splitlines()
+    assert run.endswith("equal, but there is a row that repeats one token")
+    assert warning.strip().startswith("warning: a row that repeats one token proves")
+    # What is wrong needs no doubt about what is right.
+    wrong = run_trial(constant, {"next": lambda tokens: tokens + 1}, rows=(2,))
+    assert not wrong.ok
+    assert "warning" not in str(wrong)

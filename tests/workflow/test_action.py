@@ -126,7 +126,7 @@ def test_a_stale_module_fails_and_the_change_is_said(repository: Path) -> None:
     git(repository, "commit", "--quiet", "--all", "--message", "Another stagger")
     done = run_action(repository, base=base)
     assert done.failed == ["Generated modules"]
-    assert "::error title=DFS501 module-stale::" in done.output
+    assert "::error file=schedules/stack.dfs,title=DFS501 module-stale::" in done.output
     assert done.summary == (
         "### Schedules\n\n"
         "#### `schedules/stack.dfs`\n\n"
