@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import torch
 
-from dynaflow_dsl.runtime.errors import LoadError
+from dynaflow_dsl.runtime.errors import InputError, LoadError
 from dynaflow_dsl.runtime.graphs import GraphBackend
 from dynaflow_dsl.runtime.input_memory import allocated
 from dynaflow_dsl.runtime.inputs import Bounds, InputCheck, InputSpecs
@@ -223,21 +223,59 @@ class Executor:
             self._explain(error)
             raise
 
-    def buffers(self, **sizes: int) -> dict[str, Any]:
+    def buffers(
+        self, *, phases: Mapping[str, int] | None = None, **sizes: int
+    ) -> dict[str, Any]:
         """Tensors to write a step's inputs into, by name, of zeros at first.
 
-        `sizes` has every dimension of the entry, and for a split by phase the rows of
-        each phase. Inputs that are used in place, such as
+        `sizes` has every dimension of the entry, and `phases` the rows of each phase,
+        as in a call of the step; a dimension with phases may be left out beside them.
+        Inputs that are used in place, such as
         caches, are not among them. Where steps of these sizes are captured, they are
         the memory that the graph reads: who writes into them and calls the step with
         them saves copying. All sizes share it. Raises InputError (DFS802) for sizes
         that the module was not made for.
         """
-        names = [name for listed in self.phases.values() for name in listed]
-        phases = {name: sizes[name] for name in names if name in sizes}
-        dimensions = {k: size for k, size in sizes.items() if k not in phases}
-        self._check.sizes(dimensions)
-        self._with_phases(dimensions, phases or None)
+        return self.buffers_of(self.named_sizes(sizes, phases))
+
+    def named_sizes(
+        self, given: Mapping[str, Any], phases: Mapping[str, int] | None
+    ) -> Mapping[str, int]:
+        """The sizes of all dimensions and phases, from those that a caller names.
+
+        Phases may be named among the dimensions as well, and say how large theirs is.
+        In an entry without phases, `phases` is a dimension like others. Raises
+        InputError (DFS802).
+        """
+        sizes = dict(given)
+        if phases is not None and not self.phases:
+            sizes["phases"] = phases
+            phases = None
+        rows = {
+            name: sizes.pop(name)
+            for listed in self.phases.values()
+            for name in listed
+            if name in sizes
+        }
+        if rows and phases is not None:
+            raise InputError(
+                "DFS802",
+                f"the rows of `{next(iter(rows))}` are given twice: leave them to "
+                "`phases`.",
+            )
+        phases = rows or phases
+        if phases is not None:
+            checked = check_phases(phases, self.phases, sizes)
+            for dimension, listed in self.phases.items():
+                sizes.setdefault(dimension, sum(checked[name] for name in listed))
+        elif sizes.keys() <= self.dimensions.keys():
+            # Says what is missing before anything else that is.
+            self._with_phases(sizes, None)
+        self._check.sizes(sizes)
+        return self._with_phases(sizes, phases)
+
+    def buffers_of(self, sizes: Mapping[str, int]) -> dict[str, Any]:
+        """`buffers`, of sizes that `named_sizes` gave."""
         if self.replays is not None:
             return self.replays.buffers(sizes)
         kept = self.written if self.capture is None else self.capture.in_place

@@ -108,6 +108,12 @@ class InputCheck:
             raise InputError(
                 "DFS802", f"expected a size for each of {wanted}; given {given}."
             )
+        for name, size in sizes.items():
+            if isinstance(size, bool) or not isinstance(size, int):
+                raise InputError(
+                    "DFS802",
+                    f"the size of `{name}` is a whole number, and {name} = {size!r}.",
+                )
         for name, bounds in self._dimensions.items():
             _check_bounds(name, sizes[name], bounds, "")
 

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from dynaflow_dsl.runtime.distances import (
+    INFINITE,
+    TOLERANCES,
+    distance,
+    usual_magnitude,
+)
 from dynaflow_dsl.runtime.errors import RuntimeFault
-
-# How far results of a trusted kernel may be from those of the part's text, relative to
-# their largest magnitude; other dtypes must be equal.
-TOLERANCES: Mapping[torch.dtype, float] = {
-    torch.float64: 1e-10,
-    torch.float32: 1e-4,
-    torch.float16: 1e-2,
-    torch.bfloat16: 5e-2,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +132,7 @@ def _first_difference(
 ) -> str | None:
     if len(made) != len(expected):
         return f"{len(made) - len(expected) + results} results instead of {results}"
+    around = usual_magnitude(expected)
     memory = {one.untyped_storage().data_ptr() for one in made[results:]}
     for k, (one, other) in enumerate(zip(made, expected, strict=True)):
         what = f"result {k}" if k < results else f"argument {k - results}"
@@ -146,11 +144,7 @@ def _first_difference(
             return f"{what} has another shape, dtype or other strides"
         if k < results and one.untyped_storage().data_ptr() in memory:
             return f"{what} shares memory with an argument"
-        if one.dtype.is_floating_point:
-            scale = other.abs().amax().item() if other.numel() else 0.0
-            apart = (one - other).abs().amax().item() if other.numel() else 0.0
-            if not apart <= TOLERANCES.get(one.dtype, 0.0) * (scale or 1.0):
-                return f"{what} differs by {apart:.1e}"
-        elif not torch.equal(one, other):
-            return f"{what} differs"
+        found = distance(one, other, around)
+        if found.relative > TOLERANCES.get(one.dtype, 0.0):
+            return f"{what} differs" + (f" by {found}" if found != INFINITE else "")
     return None

@@ -17,7 +17,8 @@ def check_phases(
 ) -> dict[str, int]:
     """The number of rows of each phase; InputError (DFS802) where they cannot be.
 
-    `sizes` are those of the dimensions, which the rows of their phases add up to.
+    `sizes` are those of the dimensions, which the rows of their phases add up to; one
+    that is left out is as large as they say.
     """
     names = [name for listed in phases.values() for name in listed]
     if not isinstance(given, Mapping):
@@ -52,12 +53,12 @@ def check_phases(
                 f"this order, and `phases` has another: {_example(phases)}.",
             )
         total = sum(given[name] for name in listed)
-        if total != sizes[dimension]:
+        if total != sizes.get(dimension, total):
             said = ", ".join(f"{name} = {given[name]}" for name in listed)
             raise InputError(
                 "DFS802",
                 f"`phases` has {said}, {total} rows in all, and {dimension} = "
-                f"{sizes[dimension]} in the step's inputs.",
+                f"{sizes[dimension]!r} in the step's inputs.",
             )
     return {name: given[name] for name in names}
 

@@ -103,19 +103,19 @@ class Selected:
             executor, _ = self._replays[min(captured)[1]]
         return executor, True
 
-    def choice(self, **sizes: int) -> str:
+    def choice(self, *, phases: Mapping[str, int] | None = None, **sizes: int) -> str:
         """The name of the schedule that a step of these sizes runs, or "sequential".
 
-        Phases are sizes as well: `choice(tokens=8, decode=3, prefill=5)`.
+        Sizes and phases are those of `buffers`: `choice(phases={"decode": 3, ...})`.
+        Raises InputError (DFS802).
 
         Where a piece of the schedule's split would be empty, that is "sequential" too.
         Neither `DFSC_SEQUENTIAL` nor captured sizes count: a step that is padded to one
         runs as a step of that size does.
         """
-        # Where a schedule goes by phases, they have to be said.
-        self._first.fills(sizes)
-        executor, sequential = self._chosen(sizes)
-        if sequential or not executor.fills(sizes):
+        known = self._first.named_sizes(sizes, phases)
+        executor, sequential = self._chosen(known)
+        if sequential or not executor.fills(known):
             return "sequential"
         return executor.schedule
 
@@ -132,10 +132,12 @@ class Selected:
     def _is_run_by(self, executor: Executor, sizes: Mapping[str, int]) -> bool:
         return self._chosen(sizes)[0] is executor
 
-    def buffers(self, **sizes: int) -> dict[str, Any]:
+    def buffers(
+        self, *, phases: Mapping[str, int] | None = None, **sizes: int
+    ) -> dict[str, Any]:
         """Tensors to write a step's inputs into: see `Executor.buffers`."""
-        self._first.fills(sizes)
-        return self._chosen(sizes)[0].buffers(**sizes)
+        known = self._first.named_sizes(sizes, phases)
+        return self._chosen(known)[0].buffers_of(known)
 
     def release(self) -> None:
         """Drop all captured graphs; the next step of each size is captured anew."""

@@ -48,11 +48,7 @@ class ChosenStep:
             return f"{text}, not run"
         if self.comparison.difference is None:
             return f"{text}, equal to the model (largest {self.comparison.largest:.1e})"
-        difference = self.comparison.difference
-        return (
-            f"{text}, NOT equal to the model: {difference.tensor} differs by "
-            f"{difference.largest:.1e}"
-        )
+        return f"{text}, NOT equal to the model: {self.comparison.difference}"
 
 
 @dataclass(frozen=True, slots=True)

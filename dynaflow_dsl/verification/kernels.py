@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from dynaflow_dsl.runtime.distances import TOLERANCES, distance, usual_magnitude
 from dynaflow_dsl.runtime.executor import Executor
 
 
@@ -51,12 +52,10 @@ class KernelTrials:
     def watch(
         self,
         executor: Executor,
-        apart: Callable[[torch.Tensor, torch.Tensor], float],
-        allowed: Callable[[torch.dtype], float],
     ) -> None:
         """Compare every call of a kernel that the executor's step makes from now on.
 
-        The kernel's own results go on; `apart` and `allowed` judge a difference.
+        The kernel's own results go on.
         """
         for name, part in executor.parts().items():
             if part.kernel:
@@ -64,15 +63,13 @@ class KernelTrials:
                 self.trials.append(trial)
                 text = getattr(executor, part.instead_of)
                 given = getattr(executor, name)
-                setattr(executor, name, _watched(trial, text, given, apart, allowed))
+                setattr(executor, name, _watched(trial, text, given))
 
 
 def _watched(
     trial: KernelTrial,
     text: Callable[..., Any],
     kernel: Callable[..., Any],
-    apart: Callable[[torch.Tensor, torch.Tensor], float],
-    allowed: Callable[[torch.dtype], float],
 ) -> Callable[..., Any]:
     def call(position: int, *arguments: torch.Tensor) -> Any:
         with torch.utils._python_dispatch._disable_current_modes():
@@ -80,7 +77,7 @@ def _watched(
             expected = _listed(text(position, *copies))
         made = kernel(position, *arguments)
         with torch.utils._python_dispatch._disable_current_modes():
-            _judge(trial, _listed(made), expected, arguments, copies, apart, allowed)
+            _judge(trial, _listed(made), expected, arguments, copies)
         return made
 
     return call
@@ -92,8 +89,6 @@ def _judge(
     expected: Sequence[torch.Tensor],
     arguments: Sequence[torch.Tensor],
     copies: Sequence[torch.Tensor],
-    apart: Callable[[torch.Tensor, torch.Tensor], float],
-    allowed: Callable[[torch.dtype], float],
 ) -> None:
     trial.calls += 1
     problem = _other_layout(made, expected, arguments)
@@ -106,11 +101,12 @@ def _judge(
         for k, (one, other) in enumerate(zip(ours, theirs, strict=False))
     ]
     if problem is None:
+        around = usual_magnitude([*expected, *copies])
         for label, one, other in pairs:
-            distance = apart(one, other)
-            trial.largest = max(trial.largest, distance)
-            if distance > allowed(other.dtype):
-                problem = f"{label} differs by {distance:.1e}"
+            found = distance(one, other, around)
+            trial.largest = max(trial.largest, found.relative)
+            if found.relative > TOLERANCES.get(other.dtype, 0.0):
+                problem = f"{label} differs by {found}"
                 break
     trial.problem = trial.problem or problem
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from dynaflow_dsl.runtime.distances import Distance
 from dynaflow_dsl.verification.kernels import KernelTrial
 from dynaflow_dsl.verification.recording import Fault
 from dynaflow_dsl.verification.rows import RowTrial
@@ -25,11 +26,18 @@ class Difference:
     """The first tensor in which two runs differ more than they may.
 
     `tensor` is `output` or the input's name, with `[k]` for one of several; `largest`
-    is the largest difference over the largest magnitude of the reference.
+    is the largest difference over the largest magnitude of the reference, which counts
+    as no less than rounding of the step's usual numbers makes it (see
+    `runtime.distances`), and `absolute` the difference by itself.
     """
 
     tensor: str
     largest: float
+    absolute: float
+
+    def __str__(self) -> str:
+        apart = Distance(self.absolute, self.largest)
+        return f"{self.tensor} differs by {apart}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +74,7 @@ class Comparison:
             if self.tolerance is not None:
                 verdict += f" (largest {self.largest:.1e})"
         else:
-            verdict = (
-                f"NOT equal {allowed}: {self.difference.tensor} differs by "
-                f"{self.difference.largest:.1e}"
-            )
+            verdict = f"NOT equal {allowed}: {self.difference}"
         because = f" ({self.because})" if self.because else ""
         size = step_size(self.batch, self.phases)
         return (

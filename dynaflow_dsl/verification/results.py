@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
+from dynaflow_dsl.runtime.distances import (
+    INFINITE,
+    TOLERANCES,
+    Distance,
+    distance,
+    usual_magnitude,
+)
 from dynaflow_dsl.verification.report import Comparison, Difference
 from dynaflow_dsl.verification.state import ModelState, same_bits
-
-# How far results may be apart when the same numbers are added in another order,
-# relative to the largest magnitude of the tensor; other dtypes must be equal.
-TOLERANCES: Mapping[torch.dtype, float] = {
-    torch.float64: 1e-10,
-    torch.float32: 1e-4,
-    torch.float16: 1e-2,
-    torch.bfloat16: 5e-2,
-}
 
 
 def compare(
@@ -37,7 +35,8 @@ def compare(
     """Compare two runs tensor by tensor: outputs first, then `names`, the inputs.
 
     `allowed` is how far tensors may be apart instead of what is usual for their dtypes,
-    and `because` says why.
+    and `because` says why. Tensors near zero are judged beside the usual magnitude
+    of what is `expected`.
     """
     outputs = len(expected) - len(names)
     labels = [f"output[{k}]" if outputs > 1 else "output" for k in range(outputs)]
@@ -50,19 +49,20 @@ def compare(
     ]
     if len(given) != len(expected):
         message = f"number of outputs ({len(given) - len(names)})"
-        difference = Difference(message, float("inf"))
+        difference = Difference(message, INFINITE.relative, INFINITE.absolute)
+    around = usual_magnitude(expected)
     for label, one, other, tolerance in zip(
         labels, given, expected, tolerances, strict=False
     ):
+        if exact and same_bits(one, other):
+            continue
+        found = distance(one, other, around)
         if exact:
-            distance = 0.0 if same_bits(one, other) else max(apart(one, other), 1e-45)
-            fine = distance == 0.0
-        else:
-            distance = apart(one, other)
-            fine = distance <= tolerance
-        largest = max(largest, distance)
-        if not fine and difference is None:
-            difference = Difference(label, distance)
+            # Zeros may differ in their sign alone.
+            found = Distance(found.absolute, max(found.relative, 1e-45))
+        largest = max(largest, found.relative)
+        if difference is None and (exact or not found.relative <= tolerance):
+            difference = Difference(label, found.relative, found.absolute)
     return Comparison(
         batch=batch,
         what=what,
@@ -113,27 +113,6 @@ def side_by_side(
 def tensors_of(tree: Any) -> Iterator[torch.Tensor]:
     """The tensors in a result, or in arguments."""
     return (leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor))
-
-
-def apart(one: torch.Tensor, other: torch.Tensor) -> float:
-    """Largest difference over the largest magnitude of `other`; NaNs must coincide."""
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return float("inf")
-    if one.numel() == 0:
-        return 0.0
-    if not other.dtype.is_floating_point:
-        return 0.0 if torch.equal(one, other) else float("inf")
-    left, right = one.detach().double(), other.detach().double()
-    finite = torch.isfinite(right)
-    if not torch.equal(finite, torch.isfinite(left)) or not torch.equal(
-        left[~finite].nan_to_num(), right[~finite].nan_to_num()
-    ):
-        return float("inf")
-    if not bool(finite.any()):
-        return 0.0
-    apart = (left[finite] - right[finite]).abs().max().item()
-    scale = right[finite].abs().max().item()
-    return float(apart if scale == 0.0 else apart / scale)
 
 
 def copied(arguments: Sequence[Any]) -> tuple[Any, ...]:

@@ -15,6 +15,13 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils._pytree import tree_leaves, tree_map
 
+from dynaflow_dsl.runtime.distances import (
+    INFINITE,
+    TOLERANCES,
+    Distance,
+    distance,
+    usual_magnitude,
+)
 from dynaflow_dsl.verification.reference import Poison, Reference
 
 
@@ -77,14 +84,12 @@ def try_claims(
     weights: Mapping[str, torch.Tensor],
     samples: Sequence[Sample],
     split_input: tuple[int, int] | None,
-    apart: Callable[[torch.Tensor, torch.Tensor], float],
-    allowed: Callable[[torch.dtype], float],
     restore: Callable[[], None],
 ) -> tuple[RowTrial, ...]:
     """Hold every claim against the numbers of samples that have pieces.
 
-    `apart` and `allowed` judge a difference, `restore` puts the weights back that a run
-    may have written. Rows are replaced in the largest sample.
+    `restore` puts the weights back that a run may have written. Rows are replaced
+    in the largest sample.
     """
     cut = [sample for sample in samples if len(sample.pieces) > 1]
     largest = max(cut, key=lambda sample: sample.pieces[-1].stop, default=None)
@@ -93,12 +98,13 @@ def try_claims(
         bench = _Bench(claim, exported, weights, split_input, restore)
         compared, worst, problem = 0, 0.0, None
         for sample in cut:
-            for found in bench.differences(sample, apart, sample is largest):
+            for found in bench.differences(sample, sample is largest):
                 compared += 1
-                worst = max(worst, found.apart)
-                if problem is None and found.apart > allowed(found.dtype):
+                worst = max(worst, found.apart.relative)
+                allowed = TOLERANCES.get(found.dtype, 0.0)
+                if problem is None and found.apart.relative > allowed:
                     batch = sample.pieces[-1].stop
-                    problem = f"batch {batch}: {found.what} ({found.apart:.1e})"
+                    problem = f"batch {batch}: {found.what} ({found.apart})"
         trials.append(RowTrial(claim.who, claim.unproved, compared, worst, problem))
     return tuple(trials)
 
@@ -106,7 +112,7 @@ def try_claims(
 @dataclass(frozen=True, slots=True)
 class _Found:
     what: str
-    apart: float
+    apart: Distance
     dtype: torch.dtype
 
 
@@ -144,31 +150,27 @@ class _Bench:
             self.restore()
         return run, arguments
 
-    def differences(
-        self,
-        sample: Sample,
-        apart: Callable[[torch.Tensor, torch.Tensor], float],
-        replace: bool,
-    ) -> Iterator[_Found]:
+    def differences(self, sample: Sample, replace: bool) -> Iterator[_Found]:
         """Yield what every comparison shows, alike or not."""
         batch = sample.pieces[-1].stop
         everything = (slice(0, batch),)
+        around = usual_magnitude(_tensors(sample.arguments))
         clean, after = self.run(sample, everything)
         try:
             split, after_split = self.run(sample, sample.pieces)
             for name in self.claim.results:
                 one, other = split.joined(name), clean.joined(name)
                 what = f"{name} differs when cut in pieces"
-                yield _Found(what, apart(one, other), other.dtype)
+                yield _Found(what, distance(one, other, around), other.dtype)
         except (RuntimeError, IndexError, ValueError) as error:
             said = str(error).partition("\n")[0]
             what = f"it cannot run in pieces: {said}"
-            yield _Found(what, float("inf"), torch.float32)
+            yield _Found(what, INFINITE, torch.float32)
             return
         tensors = zip(_tensors(after_split), _tensors(after), strict=True)
         for position, (one, other) in enumerate(tensors):
             what = f"input {position} is written differently in pieces"
-            yield _Found(what, apart(one, other), other.dtype)
+            yield _Found(what, distance(one, other, around), other.dtype)
         if not replace:
             return
         row = batch // 2
@@ -181,7 +183,7 @@ class _Bench:
             for name in self.claim.results:
                 kept = [run.without_row(name, row) for run in (dirty, clean)]
                 what = f"{how} in row {row} reach other rows of {name}"
-                yield _Found(what, apart(*kept), kept[1].dtype)
+                yield _Found(what, distance(kept[0], kept[1], around), kept[1].dtype)
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:

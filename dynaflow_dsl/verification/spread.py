@@ -18,9 +18,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from dynaflow_dsl.runtime.distances import distance, usual_magnitude
 from dynaflow_dsl.runtime.executor import Executor
 from dynaflow_dsl.runtime.module_map import read_map
-from dynaflow_dsl.verification.results import Result, apart, copied, tensors_of
+from dynaflow_dsl.verification.results import Result, copied, tensors_of
 from dynaflow_dsl.verification.state import ModelState, same_bits
 
 # Runs on one stream that are compared with the first.
@@ -87,6 +88,7 @@ def find_spread(
     """
     largest = 0.0
     differs = False
+    around = usual_magnitude([*first.tensors, *first.buffers.values()])
     for _ in range(RUNS):
         other = run()
         pairs = [*zip(other.tensors, first.tensors, strict=True)]
@@ -98,7 +100,8 @@ def find_spread(
         for one, expected in pairs:
             if not same_bits(one, expected):
                 differs = True
-                largest = max(largest, apart(one, expected))
+                apart = distance(one, expected, around)
+                largest = max(largest, apart.relative)
     return Spread(largest, tuple(operations())) if differs else None
 
 

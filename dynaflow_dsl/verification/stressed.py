@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 
+from dynaflow_dsl.runtime.distances import INFINITE, distance, usual_magnitude
 from dynaflow_dsl.runtime.errors import RuntimeFault
 from dynaflow_dsl.runtime.executor import Executor
 from dynaflow_dsl.runtime.streams import MakeStreams, one_stream
 from dynaflow_dsl.verification.interleaving import Interleaved
-from dynaflow_dsl.verification.results import Result, apart, run_on_copies
+from dynaflow_dsl.verification.results import Result, run_on_copies
 from dynaflow_dsl.verification.spread import Spread, find_spread, unrepeatable
 from dynaflow_dsl.verification.state import ModelState, same_bits
 from dynaflow_dsl.verification.stress import stress
@@ -134,12 +135,10 @@ class _Judge:
         for name, one, other in zip(self._names, tensors, wanted, strict=True):
             if same_bits(one, other):
                 continue
-            distance = apart(one, other)
+            found = distance(one, other, usual_magnitude(wanted))
             spread = self._spread()
-            if spread is None or distance > spread.allowed:
-                return f"{name} differs" + (
-                    f" by {distance:.1e}" if distance != float("inf") else ""
-                )
+            if spread is None or found.relative > spread.allowed:
+                return f"{name} differs" + (f" by {found}" if found != INFINITE else "")
         return None
 
     def _spread(self) -> Spread | None:

@@ -33,9 +33,7 @@ from dynaflow_dsl.verification.report import (
     step_size,
 )
 from dynaflow_dsl.verification.results import (
-    TOLERANCES,
     Result,
-    apart,
     compare,
     run_on_copies,
     side_by_side,
@@ -103,7 +101,7 @@ def verify(
         schedule,
     )
     kernels = KernelTrials()
-    kernels.watch(text, apart, lambda dtype: TOLERANCES.get(dtype, 0.0))
+    kernels.watch(text)
     ways: dict[str, Callable[..., Any]] = {}
     if compiled:
         loaded = module.load(model, compile=True, capture=False, **options)
@@ -218,8 +216,6 @@ def verify(
         weights,
         samples,
         split_input,
-        apart,
-        lambda dtype: TOLERANCES.get(dtype, 0.0),
         state.restore,
     )
     return Report(

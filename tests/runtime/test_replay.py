@@ -410,6 +410,9 @@ def test_buffers_are_of_sizes_that_the_module_has(
         step.buffers(rows=3)
     with pytest.raises(InputError, match="traced from 1 to 8, and batch = 0"):
         step.buffers(batch=0)
+    for size in ("4", 2.5, True, None):
+        with pytest.raises(InputError, match="the size of `batch` is a whole number"):
+            step.buffers(batch=size)
 
 
 # ---- steps that choose by size -------------------------------------------------------

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 from torch.export import Dim, ExportedProgram, export
 
-from dynaflow_dsl.verification.results import TOLERANCES, apart
 from dynaflow_dsl.verification.rows import RowClaim, RowTrial, Sample, try_claims
 
 PIECES = (slice(0, 2), slice(2, 5))
@@ -80,8 +79,6 @@ def tried(
         {},
         samples,
         None,
-        apart,
-        lambda dtype: TOLERANCES.get(dtype, 0.0),
         lambda: None,
     )
     return trial

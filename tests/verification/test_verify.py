@@ -10,7 +10,7 @@ import torch
 from torch.export import ExportedProgram
 
 from dynaflow_dsl.runtime import LoadError, Split, loader
-from dynaflow_dsl.verification.report import Report
+from dynaflow_dsl.verification.report import Comparison, Report
 from dynaflow_dsl.verification.verify import (
     compare,
     find_executor,
@@ -196,6 +196,23 @@ def test_close_is_relative_to_the_largest_magnitude() -> None:
     assert differ(reference + torch.tensor([0.0, 0.2]), reference) == pytest.approx(
         2e-4, rel=0.01
     )
+
+
+def test_what_cancels_is_judged_beside_the_rest() -> None:
+    usual, noise = torch.tensor([4.0, -3.0]), torch.tensor([8e-7, -2e-7])
+
+    def compared(*given: torch.Tensor) -> Comparison:
+        return compare(1, ["x"], "a", given, "b", [noise, usual, usual], exact=False)
+
+    assert compared(-noise, usual, usual).ok
+    # As far apart relative to its size, in a tensor that does not cancel.
+    found = compared(noise, -usual, usual)
+    assert str(found.difference) == "output[1] differs by 8.0e+00, relative 2.0e+00"
+    assert "NOT equal within 1e-04: output[1] differs by 8.0e+00, rel" in str(found)
+    assert not compared(noise + 1e-3, usual, usual).ok
+    # Bits are bits.
+    exact = compare(1, [], "a", [-noise, usual], "b", [noise, usual], exact=True)
+    assert not exact.ok
 
 
 def test_dtypes_have_their_own_tolerance() -> None:
