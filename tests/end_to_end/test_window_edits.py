@@ -130,9 +130,10 @@ def changed_blocks(old: str, new: str) -> Iterator[tuple[str, set[str]]]:
 
 
 def calls(block: str) -> list[str]:
-    """The lines of a block without waits and comments."""
+    """The lines of a block without waits, the frees that they allow, and comments."""
     lines = [line.partition("  # ")[0].strip() for line in block.splitlines()]
-    return [line for line in lines if ".wait(" not in line and not line.startswith("#")]
+    follows = re.compile(r"#|del |.*\.wait\(")
+    return [line for line in lines if not follows.match(line)]
 
 
 def blocks(module: str) -> list[str]:
