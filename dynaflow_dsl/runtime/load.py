@@ -293,8 +293,10 @@ def _load_one(
         streams = checker.streams(streams)
         calls |= {
             name: [
-                checker.call(name, call, text)
-                for call, text in zip(calls[name], texts[name], strict=True)
+                checker.call(name, layer, call, text)
+                for layer, call, text in zip(
+                    parts[name].layers, calls[name], texts[name], strict=True
+                )
             ]
             for name in texts
         }
