@@ -8,7 +8,6 @@ code, so that it costs them nothing.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -19,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from dynaflow_dsl.runtime.errors import CheckError
 from dynaflow_dsl.runtime.module_map import ModuleMap
+from dynaflow_dsl.runtime.notes import step_now
 from dynaflow_dsl.runtime.streams import Event, Stream, Streams
 
 MAIN = "main"
@@ -112,17 +112,21 @@ class Checker:
     # ---- parts -----------------------------------------------------------------------
 
     def call(
-        self, name: str, function: Callable[..., Any], text: Callable[..., Any]
+        self,
+        name: str,
+        layer: int,
+        function: Callable[..., Any],
+        text: Callable[..., Any],
     ) -> Callable[..., Any]:
         """A part's callable for one iteration, checked each time.
 
-        `text` is the module's own function with its weights: what a kernel, or what was
-        compiled, stands for.
+        `layer` is the number of its layer. `text` is the module's own function with its
+        weights: what a kernel, or what was compiled, stands for.
         """
         known: dict[tuple[object, ...], _Form | None] = {}
 
         def checked(*arguments: Any, **named: Any) -> Any:
-            place, stream = self.place(name), self.current
+            place, stream = self.place(name, layer), self.current
             given = list(_tensors(arguments))
             key = tuple(map(_described, given))
             if key not in known:
@@ -250,15 +254,9 @@ class Checker:
 
     # ---- words -----------------------------------------------------------------------
 
-    def place(self, name: str) -> str:
-        """The step that the module is in: `attn[0] (halves.dfs:16:13)`."""
-        frame: Any = sys._getframe(1)
-        while frame is not None and frame.f_code.co_filename != self.file:
-            frame = frame.f_back
-        entry = self.module_map.plan_lines(frame.f_lineno) if frame else None
-        if entry is None:
-            return name
-        return f"{entry.label} ({self.module_map.source}:{entry.line}:{entry.column})"
+    def place(self, name: str, layer: int | None = None) -> str:
+        """The step that the module is in: `attn[0], layer 2 (halves.dfs:16:13)`."""
+        return step_now(self.file, self.module_map, name, layer)
 
     def _refuse(self, message: str) -> None:
         raise CheckError("DFS810", f"{message}.")

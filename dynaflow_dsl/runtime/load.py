@@ -272,12 +272,15 @@ def _load_one(
     for name in functions:
         if folder is None or parts[name].kernel:
             calls[name] = own_texts[name]
+    trusted: list[ComparedOnce] = []
     for name, part in parts.items():
         if part.trusted:
-            calls[name] = [
+            compared = [
                 ComparedOnce(part.kernel, call, text)
                 for call, text in zip(calls[name], texts[name], strict=True)
             ]
+            calls[name] = compared
+            trusted += compared
     if folder is not None:
         functions = {name: functions[name] for name in parts if name not in calls}
         weights = {name: weights[name] for name in functions}
@@ -305,8 +308,10 @@ def _load_one(
         streams = checker.streams(streams)
         calls |= {
             name: [
-                checker.call(name, call, text)
-                for call, text in zip(calls[name], texts[name], strict=True)
+                checker.call(name, layer, call, text)
+                for layer, call, text in zip(
+                    parts[name].layers, calls[name], texts[name], strict=True
+                )
             ]
             for name in texts
         }
@@ -325,6 +330,7 @@ def _load_one(
             always_sequential=os.environ.get("DFSC_SEQUENTIAL") == "1",
             graphs=graphs,
             lend=lend,
+            trusted=trusted,
             fetched=FetchedMemory(
                 sum(one.host for one in fetched.values()),
                 sum(one.buffers for one in fetched.values()),

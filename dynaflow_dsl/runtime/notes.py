@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from types import FrameType
@@ -41,6 +42,27 @@ def add_place(
         elif (operation := module_map.operation(line)) is not None:
             source = f" · {operation.source}" if operation.source else ""
             error.add_note(f"at operation {operation.operation}{source}")
+
+
+def step_now(file: str, module_map: ModuleMap, name: str, layer: int | None) -> str:
+    """The step that the module in `file` runs: `mlp[1], layer 2 (halves.dfs:17:13)`.
+
+    `name` and `layer` are the part that is called, with the number of the layer. The
+    lines of a module that was edited have no steps: they are named themselves.
+    """
+    numbered = "" if layer is None or name in OUTSIDE else f", layer {layer}"
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename != file:
+        frame = frame.f_back
+    if frame is None:
+        return name + numbered
+    entry = module_map.plan_lines(frame.f_lineno)
+    if entry is None:
+        return f"{name}{numbered} ({module_map.module}:{frame.f_lineno})"
+    if entry.layer is None:
+        numbered = ""
+    place = f"{module_map.source}:{entry.line}:{entry.column}"
+    return f"{entry.label.removeprefix('prev.')}{numbered} ({place})"
 
 
 def _layer(

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from dynaflow_dsl.runtime.distances import TOLERANCES, distance, usual_magnitude
+from dynaflow_dsl.runtime.distances import (
+    INFINITE,
+    TOLERANCES,
+    distance,
+    usual_magnitude,
+)
 from dynaflow_dsl.runtime.executor import Executor
+from dynaflow_dsl.runtime.model import Part
+from dynaflow_dsl.runtime.module_map import ModuleMap, read_map
+from dynaflow_dsl.runtime.notes import step_now
 
 
 @dataclass(slots=True)
 class KernelTrial:
     """All calls of one kernel in the steps that were run.
 
-    `largest` is the largest difference over the largest magnitude of a tensor, and
-    `problem` what was wrong with the first call that was.
+    `largest` is the largest difference over the largest magnitude of a tensor,
+    `problem` what was wrong with the first call that was, and `place` which step made
+    it, of which layer, with its line in the schedule.
     """
 
     part: str
@@ -25,6 +36,7 @@ class KernelTrial:
     calls: int = 0
     largest: float = 0.0
     problem: str | None = None
+    place: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -34,7 +46,7 @@ class KernelTrial:
     def __str__(self) -> str:
         said = f"part {self.part} through kernel {self.kernel}"
         if self.problem is not None:
-            return f"{said}: NOT equal to its text: {self.problem}"
+            return f"{said}: NOT equal to its text in {self.place}: {self.problem}"
         if not self.calls:
             return f"{said}: never called, so not compared"
         return (
@@ -49,27 +61,34 @@ class KernelTrials:
 
     trials: list[KernelTrial] = field(default_factory=list)
 
-    def watch(
-        self,
-        executor: Executor,
-    ) -> None:
+    def watch(self, executor: Executor) -> None:
         """Compare every call of a kernel that the executor's step makes from now on.
 
-        The kernel's own results go on.
+        The kernel's own results go on. The executor itself compares none, which would
+        end the step.
         """
+        executor.compare_no_kernels()
+        file = type(executor).step.__code__.co_filename
+        module_map = read_map(Path(file))
         for name, part in executor.parts().items():
             if part.kernel:
                 trial = KernelTrial(part.instead_of, part.kernel)
                 self.trials.append(trial)
                 text = getattr(executor, part.instead_of)
                 given = getattr(executor, name)
-                setattr(executor, name, _watched(trial, text, given))
+                place = partial(_place, file, module_map, part)
+                setattr(executor, name, _watched(trial, text, given, place))
+
+
+def _place(file: str, module_map: ModuleMap, part: Part, position: int) -> str:
+    return step_now(file, module_map, part.instead_of, part.layers[position])
 
 
 def _watched(
     trial: KernelTrial,
     text: Callable[..., Any],
     kernel: Callable[..., Any],
+    place: Callable[[int], str],
 ) -> Callable[..., Any]:
     def call(position: int, *arguments: torch.Tensor) -> Any:
         with torch.utils._python_dispatch._disable_current_modes():
@@ -77,7 +96,9 @@ def _watched(
             expected = _listed(text(position, *copies))
         made = kernel(position, *arguments)
         with torch.utils._python_dispatch._disable_current_modes():
-            _judge(trial, _listed(made), expected, arguments, copies)
+            problem = _judge(trial, _listed(made), expected, arguments, copies)
+        if trial.problem is None and problem is not None:
+            trial.problem, trial.place = problem, place(position)
         return made
 
     return call
@@ -89,7 +110,8 @@ def _judge(
     expected: Sequence[torch.Tensor],
     arguments: Sequence[torch.Tensor],
     copies: Sequence[torch.Tensor],
-) -> None:
+) -> str | None:
+    """Count a call; what is wrong with it, None where nothing is."""
     trial.calls += 1
     problem = _other_layout(made, expected, arguments)
     pairs = [
@@ -106,9 +128,9 @@ def _judge(
             found = distance(one, other, around)
             trial.largest = max(trial.largest, found.relative)
             if found.relative > TOLERANCES.get(other.dtype, 0.0):
-                problem = f"{label} differs by {found}"
-                break
-    trial.problem = trial.problem or problem
+                apart = f" by {found}" if found != INFINITE else ""
+                return f"{label} differs{apart}"
+    return problem
 
 
 def _other_layout(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -251,6 +252,25 @@ def test_a_trusted_kernel_is_compared_in_the_first_step(tmp_path: Path) -> None:
     ) as say:
         step(*given)
     assert any("join[0]" in note for note in say.value.__notes__)
+
+
+def test_verify_finds_the_step_of_a_wrong_trusted_kernel(tmp_path: Path) -> None:
+    for name, options in (("by_name_wrong", TRUSTED), ("wrong", "")):
+        folder = tmp_path / name
+        folder.mkdir()
+        built = build(llama_spec(2), text(name, options=options), folder)
+        for report in run_verify(built, batches=(4,)):
+            assert not report.ok
+            (trial,) = report.kernels
+            assert trial.calls == 4
+            place = r"join\[0\], layer 0 \(test\.dfs:\d+:\d+\)"
+            assert trial.place is not None
+            assert re.fullmatch(place, trial.place), trial.place
+            assert re.search(f"NOT equal to its text in {place}: result", str(report))
+            # The step went on, and shows what the kernel did to it.
+            assert report.failures == ()
+            assert any(not one.ok for one in report.comparisons)
+            assert report.recordings
 
 
 def test_a_step_that_compares_a_kernel_is_captured_when_it_comes_again(

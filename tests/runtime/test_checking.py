@@ -69,7 +69,7 @@ def test_without_the_variable_nothing_of_it_is_there(
 def test_a_read_that_its_stream_has_not_waited_for(tmp_path: Path) -> None:
     wait = "            main.wait(attn_0_done)  # mlp[0] reads attn_0\n"
     message = refusal(tmp_path, (wait, ""))
-    assert "mlp[0] (tests/toy_halves.dfs:" in message
+    assert "mlp[0], layer 1 (tests/toy_halves.dfs:" in message
     assert " reads memory at 0x" in message
     assert "on side, for which main has not waited" in message
 
@@ -99,8 +99,23 @@ def test_a_value_that_is_no_number(tmp_path: Path) -> None:
         weight = model.get_parameter("layers.1.down.weight")
         weight[0, 0] = float("nan")
     message = refusal(tmp_path, model=model)
-    assert "result 0 of mlp[0] (tests/toy_halves.dfs:" in message
+    assert "result 0 of mlp[0], layer 1 (tests/toy_halves.dfs:" in message
     assert message.endswith("has a value that is not a number.")
+
+
+def test_an_edited_module_is_named_by_its_own_lines(tmp_path: Path) -> None:
+    model = make_toy()
+    with torch.no_grad():
+        model.get_parameter("layers.1.down.weight")[0, 0] = float("nan")
+    text = "# Edited.\n" + TEXT
+    module = write_module(tmp_path, "toy_halves", text, module_map("toy_halves", TEXT))
+    step = module.load(model, compile=False)
+    with pytest.raises(CheckError) as caught:
+        step(*make_arguments(4))
+    lines = text.splitlines()
+    (line,) = [k for k, one in enumerate(lines, 1) if "self.mlp(i, hidden_0" in one]
+    place = f"result 0 of mlp, layer 1 (toy_halves.py:{line}) has a value"
+    assert caught.value.message.startswith(place)
 
 
 class Spoiled:
@@ -116,15 +131,19 @@ class Spoiled:
         spoil = self.spoil
 
         def call(
-            checker: Checker, name: str, function: Callable[..., Any], text: Any
+            checker: Checker,
+            name: str,
+            layer: int,
+            function: Callable[..., Any],
+            text: Any,
         ) -> Any:
             if name != "mlp":
-                return before(checker, name, function, text)
+                return before(checker, name, layer, function, text)
 
             def spoiled(*given: Any) -> Any:
                 return spoil(function, *given)
 
-            return before(checker, name, spoiled, text)
+            return before(checker, name, layer, spoiled, text)
 
         monkeypatch.setattr(Checker, "call", call)
         return refusal(folder)
@@ -135,7 +154,7 @@ def test_a_result_of_another_shape(
 ) -> None:
     spoiled = Spoiled(lambda mlp, *given: mlp(*given)[:1])
     message = spoiled(tmp_path, monkeypatch)
-    assert "mlp[0] (tests/toy_halves.dfs:" in message
+    assert "mlp[0], layer 0 (tests/toy_halves.dfs:" in message
     assert "returns float32[1, 1, 16], and the part's own text float32[2, 1, 16]" in (
         message
     )
