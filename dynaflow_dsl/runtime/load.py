@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import torch
 
@@ -143,12 +143,24 @@ def loader(
             }
             if len(entries) == 1:
                 return next(iter(entries.values()))
-            return SimpleNamespace(**entries)
+            return Entries(**entries)
         if len(executors) == 1:
             return loaded[0]
-        return SimpleNamespace(**dict(zip(names, loaded, strict=True)))
+        return Entries(**dict(zip(names, loaded, strict=True)))
 
     return load
+
+
+class Entries(SimpleNamespace):
+    """The entries of a module that has several, by name."""
+
+    def __call__(self, *_: object, **__: object) -> NoReturn:
+        """Say what can be called. Raises TypeError."""
+        names = [f"step.{name}(...)" for name in vars(self)]
+        raise TypeError(
+            f"this module has {len(names)} steps, each called by its name: "
+            f"{', '.join(names[:-1])} or {names[-1]}"
+        )
 
 
 def _check_kernels(names: Mapping[str, Any], module_map: ModuleMap) -> None:

@@ -50,6 +50,19 @@ def test_several_entries_give_an_attribute_each(halves: ModuleType, toy: Toy) ->
     assert isinstance(loaded.prefill, prefill)
 
 
+def test_calling_a_module_of_several_entries_names_them(
+    halves: ModuleType, toy: Toy
+) -> None:
+    prefill = type("Prefill", (halves.ToyHalvesDecode,), {"entry": "prefill"})
+    steps = loader(halves.ToyHalvesDecode, prefill)(toy, compile=False)
+    with pytest.raises(TypeError) as caught:
+        steps(torch.zeros(1))
+    assert str(caught.value) == (
+        "this module has 2 steps, each called by its name: "
+        "step.decode(...) or step.prefill(...)"
+    )
+
+
 def test_several_schedules_of_one_entry_go_by_class(
     halves: ModuleType, lanes: ModuleType, toy: Toy
 ) -> None:
