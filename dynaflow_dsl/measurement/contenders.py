@@ -144,7 +144,7 @@ def _captured(call: Call) -> Call:
 def _lent(step: Executor, case: Case) -> Call:
     """A step whose inputs lie in the memory that its graph reads."""
     given = step.arrange(tuple(case.arguments), {})
-    sizes = step.sizes_of(given, case.phases)
+    sizes: dict[str, Any] = dict(step.sizes_of(given, case.phases))
     buffers = step.buffers(**sizes)
     arguments = []
     for name, one in zip(step.inputs, given, strict=True):

@@ -116,9 +116,10 @@ def verify_choices(
             comparison = compare(
                 batch, (), "chosen", given, "model", wanted, exact=False
             )
+        named: dict[str, Any] = dict(sizes)
         steps.append(
             ChosenStep(
-                tuple(sizes.items()), line, name, selected.choice(**sizes), comparison
+                tuple(sizes.items()), line, name, selected.choice(**named), comparison
             )
         )
     return ChoiceReport(module, selected.entry, tuple(steps))

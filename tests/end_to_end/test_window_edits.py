@@ -130,10 +130,10 @@ def changed_blocks(old: str, new: str) -> Iterator[tuple[str, set[str]]]:
 
 
 def calls(block: str) -> list[str]:
-    """The lines of a block without waits, the frees that they allow, and comments."""
+    """The lines of a block without waits, what serves them alone, and comments."""
     lines = [line.partition("  # ")[0].strip() for line in block.splitlines()]
-    follows = re.compile(r"#|del |.*\.wait\(")
-    return [line for line in lines if not follows.match(line)]
+    follows = re.compile(r"#|del |.*\.wait\(|.*\.record\(")
+    return [line for line in lines if line and not follows.match(line)]
 
 
 def blocks(module: str) -> list[str]:
