@@ -173,8 +173,8 @@ def check_schedules(
     plans: list[ProvedPlan] = []
     found: list[Diagnostic] = [*selected.diagnostics]
     distinct = tuple(dict.fromkeys(schedule for schedule, _ in selected.value.pairs))
-    for schedule in distinct:
-        found += inactive(schedule, model.device)
+    idle = [item for each in distinct for item in inactive(each, model.device)]
+    found += idle
     if selection is not None:
         found += never_given(selection, distinct)
     for schedule, graph in selected.value.pairs:
@@ -201,7 +201,8 @@ def check_schedules(
     # A fault in a file is found once per entry: say it once.
     diagnostics = tuple(dict.fromkeys(found))
     if shared or len(plans) < len(selected.value.pairs):
-        return Result(None, diagnostics)
+        # What has no effect here is no news beside what is wrong.
+        return Result(None, tuple(each for each in diagnostics if each not in idle))
     return Result(
         CheckedSchedules(tuple(bindings), tuple(plans), used, selection), diagnostics
     )

@@ -33,21 +33,23 @@ from dynaflow_dsl.views.windows import heading, windows
 @click.argument("file")
 @click.option(
     "--windows",
-    "view",
+    "views",
     flag_value="windows",
-    default="windows",
+    multiple=True,
     help="The timeline, one line per window (the default).",
 )
 @click.option(
     "--parts",
-    "view",
+    "views",
     flag_value="parts",
+    multiple=True,
     help="The operations of each part; needs a snapshot.",
 )
 @click.option(
     "--gantt",
-    "view",
+    "views",
     flag_value="gantt",
+    multiple=True,
     help="A time chart of the streams.",
 )
 @graph_option
@@ -58,7 +60,7 @@ from dynaflow_dsl.views.windows import heading, windows
 def command(
     reporter: Reporter,
     file: str,
-    view: str,
+    views: tuple[str, ...],
     graph: str | None,
     parameters: Mapping[str, str],
     facts: Mapping[str, Scalar],
@@ -68,6 +70,11 @@ def command(
     What it requires of the model is decided as `check` does, with -F before the facts
     of the snapshot.
     """
+    chosen = list(dict.fromkeys(views)) or ["windows"]
+    if len(chosen) > 1:
+        several = " and ".join(f"--{each}" for each in chosen)
+        raise click.UsageError(f"{several} are different views: give one of them")
+    (view,) = chosen
     project = current_project(reporter)
     path = schedule_file(file)
     given = Given(parameters, facts).over(project.settings(path).given)

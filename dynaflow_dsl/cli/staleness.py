@@ -39,11 +39,22 @@ def compare(
         found.append(_edited(name, repair))
     if old.get("schedule") != new.get("schedule"):
         why = f"the schedule in {new.get('source')} changed"
-        found.append(_stale("DFS501", f"{name} is stale: {why}", repair))
+        notes: tuple[str, ...] = ()
+        was, now = stored_given(stored), stored_given(current)
+        if was.parameters != now.parameters:
+            why = "it was compiled with other parameters"
+            notes = (f"was: {_listed(was)}", f"is: {_listed(now)}")
+        found.append(_stale("DFS501", f"{name} is stale: {why}", repair, notes))
     found += _graph_changes(name, stored, current, repair)
     if not found:
         found.append(_other_change(name, stored, current, repair))
     return tuple(found)
+
+
+def _listed(given: Given) -> str:
+    """The parameters of a command line as they stand there."""
+    options = [f"-P {name}={text}" for name, text in given.parameters.items()]
+    return " ".join(options) or "no -P"
 
 
 def edited_by_hand(stored: ModuleText) -> bool:

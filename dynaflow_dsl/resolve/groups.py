@@ -23,12 +23,14 @@ class Groups:
     """The groups that a file can use: its own, and those it imports.
 
     `sound` are those without mistakes, `broken` the names about which something was
-    said already. `schedules` are the names that stand for schedules.
+    said already. `schedules` are the names that stand for schedules, `unread` those of
+    imports that brought nothing.
     """
 
     sound: Mapping[str, syntax.PartGroup]
     broken: frozenset[str]
     schedules: Mapping[str, syntax.Name]
+    unread: frozenset[str] = frozenset()
 
     def expand(
         self, body: Iterable[syntax.Placement], found: list[Diagnostic]
@@ -84,7 +86,7 @@ class Groups:
                 )
             )
             return None
-        choices = (*self.sound, *self.broken)
+        choices = (*self.sound, *(self.broken - self.unread))
         declare = f"'parts {name.text}:', or import it from the file that has it"
         kind = "group of parts"
         found.append(unknown_name(kind, name.text, name.span, choices, declare))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -93,7 +93,8 @@ def _decide(
     if unknown and facts.target is None:
         found.append(_undecided(requirement, unknown))
         return used
-    found += (_unknown_fact(symbol, known) for symbol in unknown)
+    meant = _meant_as_texts(requirement.condition)
+    found += (_unknown_fact(symbol, known, meant) for symbol in unknown)
     if unknown or refused:
         return used
     scope |= {fact.name: value_of(fact.value) for fact in used}
@@ -150,14 +151,51 @@ def _step_value(symbol: syntax.Symbol) -> Diagnostic:
     )
 
 
-def _unknown_fact(symbol: syntax.Symbol, known: Mapping[str, object]) -> Diagnostic:
+def _meant_as_texts(condition: syntax.Expression) -> frozenset[syntax.Symbol]:
+    """Bare names that another name is compared with: texts without their quotes."""
+    found: list[syntax.Symbol] = []
+    for each in _comparisons(condition):
+        if not isinstance(each.left, syntax.Symbol):
+            continue
+        match each.operator, each.right:
+            case "==" | "!=", syntax.Symbol() as symbol:
+                found.append(symbol)
+            case "in", syntax.ListOf(items):
+                found += (item for item in items if isinstance(item, syntax.Symbol))
+    return frozenset(found)
+
+
+def _comparisons(condition: syntax.Expression) -> Iterator[syntax.Comparison]:
+    match condition:
+        case syntax.Comparison():
+            yield condition
+        case syntax.Logical(_, left, right):
+            yield from _comparisons(left)
+            yield from _comparisons(right)
+        case syntax.Not(operand):
+            yield from _comparisons(operand)
+
+
+def _unknown_fact(
+    symbol: syntax.Symbol,
+    known: Mapping[str, object],
+    meant_as_texts: Collection[syntax.Symbol],
+) -> Diagnostic:
     name = symbol.name
     return Diagnostic(
         "DFS106",
         f"there is no fact '{name}'",
         Label(symbol.span, "neither a parameter nor a fact of the model"),
-        helps=(*suggestions(name, known), *ways_to_say(name)),
+        helps=(
+            *((_in_quotes(name),) if symbol in meant_as_texts else ()),
+            *suggestions(name, known),
+            *ways_to_say(name),
+        ),
     )
+
+
+def _in_quotes(name: str) -> str:
+    return f'if {name} is a text, write "{name}"'
 
 
 def ways_to_say(name: str) -> tuple[str, ...]:
@@ -171,6 +209,7 @@ def ways_to_say(name: str) -> tuple[str, ...]:
 def _undecided(
     requirement: model.Requirement, unknown: Sequence[syntax.Symbol]
 ) -> Diagnostic:
+    texts = _meant_as_texts(requirement.condition)
     names = ", ".join(symbol.name for symbol in unknown)
     options = " ".join(f"-F {symbol.name}=VALUE" for symbol in unknown)
     file = requirement.span.source.name
@@ -178,7 +217,11 @@ def _undecided(
         "DFS116",
         "this requirement was not decided",
         Label(requirement.condition.span, f"reads what is not known here: {names}"),
-        helps=(f"say it: {options}", f"or take it from the model: dfsc trace {file}"),
+        helps=(
+            *(_in_quotes(symbol.name) for symbol in unknown if symbol in texts),
+            f"say it: {options}",
+            f"or take it from the model: dfsc trace {file}",
+        ),
         severity=Severity.INFO,
     )
 

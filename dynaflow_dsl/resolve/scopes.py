@@ -78,7 +78,7 @@ class Scopes:
         return FileScope(
             self._tree(source),
             declared.imported,
-            Groups(sound, frozenset(broken), places),
+            Groups(sound, frozenset(broken), places, frozenset(declared.unread)),
             declared.schedules,
             declared.kernels,
             declared.unread,

@@ -274,13 +274,19 @@ class Timeline:
             if other is step:
                 continue
             pair = f"{self.step_text(other)}, {self.step_text(step)}"
+            way = f"write '{pair}' to run one after the other"
+            same = (other.part, other.piece) == (step.part, step.piece)
+            if same and other.previous == step.previous:
+                way = "remove one of them: every part runs once for each piece"
+            elif same:
+                way = "keep one of them, with 'prev' or without"
             self.found.append(
                 Diagnostic(
                     "DFS303",
                     f"these two cannot overlap: both run on {run.stream}",
                     Label(step.span, f"runs on {run.stream}"),
                     (Label(other.span, f"runs on {run.stream} too"),),
-                    helps=(f"write '{pair}' to run one after the other",),
+                    helps=(way,),
                 )
             )
 
@@ -293,7 +299,9 @@ class Timeline:
                 Label(step.span, f"stands for all pieces, on {streams}"),
                 helps=(f"write {step.part} on a line of its own, or with an index",),
             )
-        pair = f"{self.step_text(first)} | {self.step_text(step)}"
+        names = self.piece_names
+        pair = f"{step_text(first, names)} | {step_text(step, names)}"
+        several = "'after' names one step; others stand in a line above"
         return Diagnostic(
             "DFS303",
             "the steps of one run are on different streams",
@@ -303,7 +311,10 @@ class Timeline:
                     first.span, f"{self.step_text(first)} runs on {self._stream(first)}"
                 ),
             ),
-            helps=(f"write '{pair}', or use two lines",),
+            helps=(
+                f"write '{pair}', or use two lines",
+                *((several,) if first.after else ()),
+            ),
         )
 
     def _no_piece(self, part: str, span: Span) -> Diagnostic:
@@ -417,6 +428,9 @@ def _too_far(
 ) -> Diagnostic:
     place = stagger.by.span if stagger.by else stagger.span
     secondary: tuple[Label, ...] = ()
+    ways = "cut into fewer pieces, or add stages"
+    if stagger.by is not None and int(stagger.by.value) > 1:
+        ways = f"make 'by' smaller, {ways}"
     if split is not None:
         secondary = (Label(split.span, f"cut into {len(split.pieces)} pieces here"),)
     return Diagnostic(
@@ -424,5 +438,5 @@ def _too_far(
         "this stagger goes further than one iteration",
         Label(place, f"the last piece is {behind} stages behind, of {count}"),
         secondary,
-        helps=("make 'by' smaller, cut into fewer pieces, or add stages",),
+        helps=(ways,),
     )

@@ -170,9 +170,9 @@ def verify(
         tried |= {what: partial(way, **by_phase) for what, way in ways.items()}
         if captured is not None and _is_captured(text, batch, dict(phases)):
             tried["captured"] = partial(captured, **by_phase)
-        for what, way in tried.items():
+        for what, step in tried.items():
             try:
-                made[what] = run_on_copies(way, arguments, state)
+                made[what] = run_on_copies(step, arguments, state)
             except RuntimeFault:
                 raise
             except Exception as error:  # whatever an edited module does

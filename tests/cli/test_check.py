@@ -83,3 +83,20 @@ def test_json_lists_findings_with_places(workspace: Workspace, capsys: Capture) 
 def test_a_missing_file_could_not_run(workspace: Workspace, capsys: Capture) -> None:
     assert run(["check", "missing.dfs"]) == 2
     assert "missing.dfs" in capsys.readouterr().err
+
+
+def test_what_has_no_effect_is_no_news_beside_an_error(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    assert run(["trace", "stack.dfs"]) == 0
+    workspace.change(
+        workspace.schedule, "    split", "    capture bach at [64]\n    split"
+    )
+    capsys.readouterr()
+    assert run(["check", "stack.dfs"]) == 1
+    shown = capsys.readouterr().err
+    assert "no dimension named bach" in shown
+    assert "DFS704" not in shown
+    workspace.change(workspace.schedule, "bach", "batch")
+    assert run(["check", "stack.dfs"]) == 0
+    assert "DFS704" in capsys.readouterr().err

@@ -127,6 +127,10 @@ def test_check_uses_what_the_module_was_made_with(
     assert check(wide, capsys) == []
     (found,) = check(wide, capsys, "-P", "ways=2")
     assert found["code"] == "DFS501"
+    assert found["message"] == (
+        "executors/stack_halves.py is stale: it was compiled with other parameters"
+    )
+    assert found["notes"] == ["was: -P ways=3", "is: -P ways=2"]
     assert found["helps"] == ["run `dfsc compile stack.dfs -P ways=2 -F width=4`"]
 
 

@@ -36,6 +36,13 @@ def test_gantt_fits_the_terminal(
     assert max(map(len, chart.splitlines())) <= 60
 
 
+def test_two_views_are_refused(workspace: Workspace, capsys: Capture) -> None:
+    assert run(["show", "--gantt", "--parts", "stack.dfs"]) == 2
+    shown = capsys.readouterr()
+    assert "--gantt and --parts are different views" in shown.err
+    assert shown.out == ""
+
+
 def test_parts_list_operations_by_module(workspace: Workspace, capsys: Capture) -> None:
     assert run(["trace", "stack.dfs"]) == 0
     capsys.readouterr()
