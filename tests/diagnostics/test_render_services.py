@@ -34,6 +34,13 @@ def test_github() -> None:
     assert render([], "github") == ""
 
 
+def test_github_takes_the_file_that_a_finding_is_about() -> None:
+    stale = Diagnostic("DFS501", "a.py is stale", about="a,b.dfs")
+    assert render([stale], "github") == (
+        "::error file=a%2Cb.dfs,title=DFS501 module-stale::a.py is stale\n"
+    )
+
+
 def test_sarif() -> None:
     text = render([DIAGNOSTIC, WARNING, INFO, DIAGNOSTIC], "sarif")
     assert text.endswith("}\n")
