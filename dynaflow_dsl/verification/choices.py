@@ -118,7 +118,11 @@ def verify_choices(
             )
         steps.append(
             ChosenStep(
-                tuple(sizes.items()), line, name, selected.choice(**sizes), comparison
+                tuple(sizes.items()),
+                line,
+                name,
+                selected.choice(phases=None, **sizes),
+                comparison,
             )
         )
     return ChoiceReport(module, selected.entry, tuple(steps))
