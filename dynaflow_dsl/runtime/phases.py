@@ -58,7 +58,7 @@ def check_phases(
             raise InputError(
                 "DFS802",
                 f"`phases` has {said}, {total} rows in all, and {dimension} = "
-                f"{sizes[dimension]!r} in the step's inputs.",
+                f"{sizes[dimension]!r} in the step.",
             )
     return {name: given[name] for name in names}
 

@@ -116,10 +116,13 @@ def verify_choices(
             comparison = compare(
                 batch, (), "chosen", given, "model", wanted, exact=False
             )
-        named: dict[str, Any] = dict(sizes)
         steps.append(
             ChosenStep(
-                tuple(sizes.items()), line, name, selected.choice(**named), comparison
+                tuple(sizes.items()),
+                line,
+                name,
+                selected.choice(phases=None, **sizes),
+                comparison,
             )
         )
     return ChoiceReport(module, selected.entry, tuple(steps))

@@ -121,9 +121,9 @@ def verify(
         graphs = find_executor(loaded, entry, schedule)
         graphs.compare_no_kernels()
         captured = Captured(graphs, state.restore)
-    for way in ways.values():
+    for executor in ways.values():
         # What a kernel gives is compared in the text, and here what the step does.
-        way.compare_no_kernels()
+        executor.compare_no_kernels()
     comparisons: list[Comparison] = []
     recordings: list[Recorded] = []
     failures: list[str] = []
