@@ -172,8 +172,8 @@ def _outputs(
             value.meta.get("val"), torch.Tensor
         ):
             refuse(
-                "the adapter returns something that is not a tensor",
-                helps=("return a tensor, or a tuple of tensors",),
+                f"{_returning(state)} returns something that is not a tensor",
+                helps=("return a tensor, or a tuple of tensors", *_adapter(state)),
             )
         names.append(state.name(value))
     structure = program.call_spec.out_spec
@@ -183,11 +183,29 @@ def _outputs(
         and len(names) > 1
     )
     if not flat:
+        kind = getattr(structure.type, "__name__", "structure")
         refuse(
-            "the adapter returns a nested structure",
-            helps=("return a tensor, or a tuple of at least two tensors",),
+            f"{_returning(state)} returns a nested structure, a {kind}",
+            helps=(
+                "return a tensor, or a tuple of at least two tensors",
+                *_adapter(state),
+            ),
         )
     return tuple(names)
+
+
+def _returning(state: Program) -> str:
+    return "the model" if state.spec.adapter is None else "the adapter"
+
+
+def _adapter(state: Program) -> tuple[str, ...]:
+    """A way out for a model that stays as it is."""
+    if state.spec.adapter is not None:
+        return ()
+    return (
+        "or write an adapter, a module that calls the model and returns its tensors: "
+        "TraceSpec(adapter=...)",
+    )
 
 
 def _free_name(name: str, taken: set[str]) -> str:

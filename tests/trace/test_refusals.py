@@ -95,8 +95,16 @@ CASES: dict[str, tuple[Forward, str, str]] = {
     ),
     "error in the model": (_raises, "ValueError: not today", "raise ValueError"),
     "number returned": (lambda self, x: (x, 3), "not a tensor", ""),
-    "dictionary returned": (lambda self, x: {"y": x + 1, "z": x}, "nested", ""),
-    "tuple of one returned": (lambda self, x: (x + 1,), "nested", ""),
+    "dictionary returned": (
+        lambda self, x: {"y": x + 1, "z": x},
+        "the model returns a nested structure, a dict",
+        "",
+    ),
+    "tuple of one returned": (
+        lambda self, x: (x + 1,),
+        "the model returns a nested structure, a tuple",
+        "",
+    ),
 }
 
 
