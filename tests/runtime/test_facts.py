@@ -14,6 +14,7 @@ from dynaflow_dsl.runtime import (
     Executor,
     LoadError,
     bind_group,
+    players,
     release_group,
     stand_in_group,
 )
@@ -23,6 +24,13 @@ from tests.runtime.write_toy_maps import EXECUTORS, module_map
 from tests.verification.mutations import write_module
 
 TEXT = (EXECUTORS / "toy_halves.py").read_text(encoding="utf-8")
+
+
+@pytest.fixture(autouse=True)
+def nobody_plays() -> None:
+    """Roles are the process's, and targets of other tests leave stand-ins in them."""
+    for role in list(players()):
+        release_group(role)
 
 
 def made_with(
