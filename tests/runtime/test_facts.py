@@ -14,11 +14,11 @@ from dynaflow_dsl.runtime import (
     Executor,
     LoadError,
     bind_group,
-    players,
     release_group,
     stand_in_group,
 )
 from dynaflow_dsl.runtime.facts import facts_here
+from dynaflow_dsl.runtime.groups import players
 from tests.runtime.toy_model import Toy
 from tests.runtime.write_toy_maps import EXECUTORS, module_map
 from tests.verification.mutations import write_module
