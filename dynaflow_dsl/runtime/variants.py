@@ -130,6 +130,25 @@ def observe(
             for part, listed in functions.items()
         },
     )
+
+    def through_kernel(text: str, position: int) -> Callable[..., Any]:
+        """Like the part whose text the kernel stands for; kernels are not compiled."""
+        function, own = functions[text][position], weights[text][position]
+
+        def call(*arguments: Any) -> Any:
+            fake = {name: _fake(_static(one), world) for name, one in own.items()}
+            return _copied(_run_once(text, function, fake, arguments))
+
+        return call
+
+    attach(
+        fake_executor,
+        {
+            name: [through_kernel(part.instead_of, k) for k in range(len(part.layers))]
+            for name, part in executor.parts().items()
+            if part.kernel
+        },
+    )
     # What brings weights computes nothing.
     attach(
         fake_executor,

@@ -273,6 +273,26 @@ def test_verify_finds_the_step_of_a_wrong_trusted_kernel(tmp_path: Path) -> None
             assert report.recordings
 
 
+@pytest.mark.slow
+def test_parts_beside_a_kernel_are_compiled_for_captured_sizes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split = "split batch into 2 as half"
+    static = text("by_name", options=TRUSTED).replace(
+        split, f"{split}\n    capture batch at [4] (static = true)"
+    )
+    built = build(llama_spec(2), static, tmp_path)
+    backend = FakeGraphs()
+    monkeypatch.setattr("dynaflow_dsl.runtime.load.make_graphs", lambda *_: backend)
+    step = built.module.load(built.spec.model, cache=tmp_path).decode
+    plain = built.module.load(built.spec.model, compile=False, capture=False).decode
+    results = []
+    for each in (step, plain):
+        torch.manual_seed(0)
+        results.append(each(*built.spec.entries["decode"].arguments({"batch": 4})))
+    torch.testing.assert_close(*results, atol=1e-4, rtol=1e-4)
+
+
 def test_a_step_that_compares_a_kernel_is_captured_when_it_comes_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
