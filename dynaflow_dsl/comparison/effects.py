@@ -59,8 +59,8 @@ def _steps(plan: Plan) -> tuple[frozenset[str], int]:
 def _sentences(old: _Facts, new: _Facts) -> Iterator[str]:
     yield from _waits(new.waits - old.waits, "more")
     yield from _waits(old.waits - new.waits, "less")
-    yield from _listed("side by side now", _both(new.beside - old.beside))
-    yield from _listed("no longer side by side", _both(old.beside - new.beside))
+    yield from _listed("claimed to overlap now", _both(new.beside - old.beside))
+    yield from _listed("no longer claimed to overlap", _both(old.beside - new.beside))
     yield from _listed("kept to the end of the step now", _quoted(new.held - old.held))
     yield from _listed("no longer kept to the end", _quoted(old.held - new.held))
 
