@@ -19,6 +19,7 @@ from dynaflow_dsl.runtime.artifacts import Artifact, read_artifact, write_artifa
 from dynaflow_dsl.runtime.compile import compile_parts
 from dynaflow_dsl.runtime.inductor import compile_graph
 from dynaflow_dsl.runtime.weights import record
+from tests.runtime.test_variants import WithoutKernels
 from tests.runtime.toy_model import Toy, make_arguments, make_toy
 
 pytestmark = pytest.mark.slow
@@ -42,7 +43,7 @@ def compiled(
         return call(lambda *given: self.part(0, *given), *arguments)
 
     body = {"entry": "test", "inputs": inputs, "sequential": sequential}
-    executor: type[Executor] = type("Tested", (Executor,), body)
+    executor: type[Executor] = type("Tested", (WithoutKernels,), body)
     own = weights or {}
     parts = compile_parts(executor, {"part": [function]}, {"part": [own]}, CPU, folder)
     return parts["part"][0]
@@ -329,7 +330,7 @@ def test_iterations_that_sequential_leaves_out(
         return aten.mul.Tensor(hidden, 2)
 
     body = {"entry": "test", "inputs": {"hidden": ROWS}, "sequential": sequential}
-    executor: type[Executor] = type("Tested", (Executor,), body)
+    executor: type[Executor] = type("Tested", (WithoutKernels,), body)
     parts = compile_parts(
         executor, {"part": [double] * 2}, {"part": [{}, {}]}, CPU, compiled_folder
     )

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from dynaflow_dsl.runtime import Executor, LoadError, TensorSpec
+from dynaflow_dsl.runtime import Executor, LoadError, Part, TensorSpec
 from dynaflow_dsl.runtime.inputs import InputSpecs
 from dynaflow_dsl.runtime.variants import (
     Literal,
@@ -23,10 +23,18 @@ CPU = torch.device("cpu")
 TABLE = torch.arange(4.0)
 
 
+class WithoutKernels(Executor):
+    """The parts of these tests are handed over as functions; none is a kernel."""
+
+    @staticmethod
+    def parts() -> dict[str, Part]:
+        return {}
+
+
 def executor_of(run: Callable[..., Any], **inputs: TensorSpec) -> type[Executor]:
     """An executor whose `sequential` is `run(self, ...)`."""
     body = {"entry": "test", "inputs": inputs, "sequential": run, "step": run}
-    return type("Tested", (Executor,), body)
+    return type("Tested", (WithoutKernels,), body)
 
 
 def observed(
