@@ -66,7 +66,7 @@ def groups(graph: Graph) -> tuple[str, ...]:
 def uses_of(binding: Binding) -> Mapping[str, tuple[tuple[Resource, ...], ...]]:
     """By part, what each of its programs uses; parts without any are left out.
 
-    A part that runs through a kernel uses what the kernel does.
+    A part that runs through a kernel uses what the kernel says.
     """
     kernels = {kernel.part: kernel for kernel in binding.kernels}
     found: dict[str, tuple[tuple[Resource, ...], ...]] = {}
@@ -81,13 +81,23 @@ def uses_of(binding: Binding) -> Mapping[str, tuple[tuple[Resource, ...], ...]]:
 def _of_program(body: Body, kernel: BoundKernel | None) -> tuple[Resource, ...]:
     if kernel is None:
         return tuple(sorted({r for each in body.operations for r in resources(each)}))
-    return tuple(sorted(set(_of_kernel(kernel))))
+    return tuple(sorted(set(of_kernel(kernel, body))))
 
 
-def _of_kernel(kernel: BoundKernel) -> Iterator[Resource]:
+def of_kernel(kernel: BoundKernel, body: Body) -> Iterator[Resource]:
+    """What a kernel uses that stands for a program.
+
+    One that says nothing of how it reaches other ranks, and stands for collectives,
+    does so over their groups.
+    """
+    symmetric = kernel.via.kernel.symmetric_memory
     if kernel.communicator is not None:
         yield Resource(GROUP, kernel.communicator)
+    elif not kernel.uses and not symmetric:
+        for each in body.operations:
+            if is_collective(each) and (group := group_of(each)) is not None:
+                yield Resource(GROUP, group)
     for name in kernel.uses:
         yield Resource(SHARED, name)
-    if kernel.via.kernel.symmetric_memory:
+    if symmetric:
         yield Resource(SYMMETRIC, kernel.via.kernel.name)

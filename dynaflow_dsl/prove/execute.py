@@ -305,8 +305,9 @@ class Execution:
                 said = f"{name} is returned, and is not there"
                 machine.fault("unbound", said, span)
                 continue
-            merged = (
-                content.piece is None or self.binding.axes.get(content.value) is None
+            # Of what is not cut, each piece has all.
+            merged = content.piece is None or (
+                content.piece >= 0 and content.value not in self.binding.axes
             )
             if content.value != wanted or not merged:
                 machine.fault("value", f"{name} is returned for {wanted}", span)

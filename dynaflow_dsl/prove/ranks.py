@@ -8,20 +8,39 @@ step that runs `sequential` on a rank with too few rows for the split.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from dynaflow_dsl.bind.model import Binding
-from dynaflow_dsl.bind.uses import group_of, is_collective
+from dynaflow_dsl.bind.uses import (
+    GROUP,
+    SYMMETRIC,
+    Resource,
+    group_of,
+    is_collective,
+    of_kernel,
+)
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.graph.model import Graph, Operation, Value
 from dynaflow_dsl.graph.operands import read_values
 from dynaflow_dsl.operations.aliases import COLLECTIVES
 from dynaflow_dsl.operations.names import matches_operator
-from dynaflow_dsl.prove.machine import Machine
-from dynaflow_dsl.source import Span
+from dynaflow_dsl.prove.machine import Access, Machine, Step
+from dynaflow_dsl.resolve.model import Split
 
 # Collectives to which every rank brings as many rows as the others.
 _ALIKE = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
+
+
+class _Meeting(NamedTuple):
+    """What the ranks do together: an operation of a step, or the kernel of one."""
+
+    step: Step
+    what: str
+
+
+# The meetings over one process group, or one kernel's memory, in the order of issue.
+_Sequence = list[tuple[_Meeting, Access]]
 
 
 def parting_ranks(
@@ -29,65 +48,130 @@ def parting_ranks(
 ) -> Iterator[Diagnostic]:
     """DFS706: with other sizes than its peers, a rank would run other collectives.
 
+    Collectives are the same where they are those of one step and come in one order.
     Where a group brings rows of the split together one by one (an all-reduce), its
-    ranks have equally many in any case.
+    ranks have equally many in any case. Ranks with equally many rows may still have
+    them in other phases.
     """
     split = binding.schedule.split
-    if split is None or split.dimension in equal:
+    if split is None or (split.dimension in equal and not split.phases):
         return
-    mine, others = _sequences(binding, scheduled), _sequences(binding, sequential)
-    for group, run in mine.items():
-        if [each for each, _ in run] == [each for each, _ in others.get(group, [])]:
+    mine = _sequences(binding, scheduled, kernels=True)
+    others = _sequences(binding, sequential, kernels=False)
+    for over in dict.fromkeys((*mine, *others)):
+        run, other = mine.get(over, []), others.get(over, [])
+        if [each for each, _ in run] == [each for each, _ in other]:
             continue
-        if _brings_rows_together(binding.graph, group, split.dimension):
+        if over.what == GROUP and _brings_rows_together(
+            binding.graph, over.name, split.dimension
+        ):
             continue
-        label, span = run[0][1]
-        others_label = (Label(span, f"{label} is one"),) if span is not None else ()
-        least = len(split.weights)
-        yield Diagnostic(
-            "DFS706",
-            f"ranks of the process group '{group}' may run different collectives",
-            Label(
-                split.span,
-                f"a rank with too few rows of {split.dimension} runs 'sequential', "
-                "which has other ones",
-            ),
-            others_label,
-            notes=(
-                f"nothing says that all ranks have equally many rows of "
-                f"{split.dimension}",
-            ),
-            helps=(
-                f"choose this schedule in a 'select' with 'equal {split.dimension}' "
-                f"and 'when {split.dimension} >= {least}:'",
-                "keep the collectives out of the split: run their parts over all "
-                "pieces, as in 'part[*]'",
-            ),
+        yield _parting(binding, split, over, run, other)
+
+
+def _parting(
+    binding: Binding, split: Split, over: Resource, run: _Sequence, other: _Sequence
+) -> Diagnostic:
+    """What the two have that is not the same, and how the split comes to matter."""
+    dimension = split.dimension
+    few = f"a rank with too few rows of {dimension} runs 'sequential', which has"
+    note = f"nothing says that all ranks have equally many rows of {dimension}"
+    ways = [
+        f"choose this schedule in a 'select' with 'equal {dimension}' and "
+        f"'when {dimension} >= {len(split.weights)}:'",
+    ]
+    if split.phases:
+        few = "a rank without rows of a phase runs 'sequential', which has"
+        note = (
+            "nothing says that all ranks have rows of the same phases, however many "
+            f"of {dimension} there are"
         )
+        ways = []
+    difference = "other ones"
+    same = {each for each, _ in run} == {each for each, _ in other}
+    pair = _exchanged(run, other) if same else ()
+    if pair:
+        difference = "them in another order"
+        ways.append(
+            f"issue them in the order of the model: {pair[1].label} before "
+            f"{pair[0].label}"
+        )
+    else:
+        ways.append(
+            "keep the collectives out of the split: run their parts over all pieces, "
+            "as in 'part[*]'"
+        )
+    shown = pair or tuple(access for _, access in (run or other)[:1])
+    words = ("comes first here", "comes first there") if pair else ("is one",)
+    return Diagnostic(
+        "DFS706",
+        f"ranks of {over} may run different collectives",
+        Label(split.span, f"{few} {difference}"),
+        tuple(
+            Label(access.span, f"{access.label} {word}")
+            for access, word in zip(shown, words, strict=True)
+            if access.span is not None
+        ),
+        notes=(note, *_by_kernels(binding, run, other)),
+        helps=tuple(ways),
+    )
+
+
+def _exchanged(run: _Sequence, other: _Sequence) -> tuple[Access, ...]:
+    """Of the first two that change places, which one comes first here and there."""
+    for (mine, here), (theirs, _) in zip(run, other, strict=False):
+        if mine != theirs:
+            return here, next(access for each, access in run if each == theirs)
+    return ()
+
+
+def _by_kernels(binding: Binding, run: _Sequence, other: _Sequence) -> Iterator[str]:
+    """The parts that meet other ranks in one way here and in another way there."""
+    met = {each.step.part for each, _ in (*run, *other)}
+    for kernel in binding.kernels:
+        if kernel.part in met:
+            yield (
+                f"{kernel.part} runs through the kernel '{kernel.via.kernel.name}' "
+                "here, and by its own operations in 'sequential'"
+            )
 
 
 def _sequences(
-    binding: Binding, machine: Machine
-) -> Mapping[str, list[tuple[str, tuple[str, Span | None]]]]:
-    """The collectives of each group in the order in which a step issues them."""
-    by_body = {
-        part.name: [
-            [
-                (group, each.operator)
-                for each in body.operations
-                if is_collective(each) and (group := group_of(each)) is not None
-            ]
-            for body in part.bodies
-        ]
+    binding: Binding, machine: Machine, *, kernels: bool
+) -> Mapping[Resource, _Sequence]:
+    """What the ranks do together in the order in which a step issues it.
+
+    With `kernels`, parts run through theirs.
+    """
+    by_body: dict[str, list[Sequence[tuple[Resource, str]]]] = {
+        part.name: [tuple(_meetings(body.operations)) for body in part.bodies]
         for part in binding.everything
     }
+    for kernel in binding.kernels if kernels else ():
+        name = kernel.via.kernel.name
+        by_body[kernel.part] = [
+            [
+                (resource, f"kernel {name}")
+                for resource in of_kernel(kernel, body)
+                if resource.what in (GROUP, SYMMETRIC)
+            ]
+            for body in next(
+                part.bodies for part in binding.parts if part.name == kernel.part
+            )
+        ]
     instances = {part.name: part.instances for part in binding.everything}
-    found: dict[str, list[tuple[str, tuple[str, Span | None]]]] = defaultdict(list)
+    found: dict[Resource, _Sequence] = defaultdict(list)
     for step, access in machine.accesses.items():
         body = instances[step.part][step.iteration].body
-        for group, operator in by_body[step.part][body]:
-            found[group].append((operator, (access.label, access.span)))
+        for number, (resource, what) in enumerate(by_body[step.part][body]):
+            found[resource].append((_Meeting(step, f"{what} {number}"), access))
     return found
+
+
+def _meetings(operations: Sequence[Operation]) -> Iterator[tuple[Resource, str]]:
+    for each in operations:
+        if is_collective(each) and (group := group_of(each)) is not None:
+            yield Resource(GROUP, group), each.operator
 
 
 def _brings_rows_together(graph: Graph, group: str, dimension: str) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TypeAlias
@@ -281,6 +282,15 @@ def _check_ranks(
     ]
     if not several:
         return
+    names = {parameter.name for parameter in select.parameters} | _sizes(entries)
+    for symbol in _by_rank(select, names):
+        yield Diagnostic(
+            "DFS122",
+            f"ranks have different values of '{symbol.name}'",
+            Label(symbol.span, "read here"),
+            notes=(f"{several[0]}, and all ranks must choose the same schedule",),
+            helps=("choose by a size of the step, or by a fact that all ranks share",),
+        )
     differ = {name for entry in entries for name, _, _ in entry.dimensions}
     if len(entries) > 1:
         differ.add(PHASE)
@@ -297,6 +307,17 @@ def _check_ranks(
                 notes=(f"{several[0]}, and all ranks must choose the same schedule",),
                 helps=(f"add 'equal {symbol.name}' if it is the same on all ranks",),
             )
+
+
+def _by_rank(
+    select: model.Select, hidden: Collection[str]
+) -> Iterator[syntax.Symbol]:
+    """Facts that say which rank it is, such as `tp_rank`: the first of each name."""
+    seen = set(hidden)
+    for symbol in _symbols(select):
+        if symbol.name not in seen and re.fullmatch(r"(\w+_)?rank", symbol.name):
+            seen.add(symbol.name)
+            yield symbol
 
 
 # ---- conditions ----------------------------------------------------------------------

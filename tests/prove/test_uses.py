@@ -98,9 +98,18 @@ def test_kernels_with_things_of_their_own() -> None:
 def test_a_kernel_uses_what_it_says_and_not_what_its_part_held() -> None:
     (said,) = found(text=SUMS)
     assert said.code == "DFS705"
-    assert found(kernel("left"), text=SUMS) == ()
-    binding = replace(written(SUMS, BESIDE).plan.binding, kernels=(kernel("left"),))
-    assert uses_of(binding).keys() == {"right"}
+    assert found(kernel("left", uses=("mailbox",)), text=SUMS) == ()
+    assert found(kernel("left", communicator="of its own"), text=SUMS) == ()
+    assert found(kernel("left", symmetric=True), text=SUMS) == ()
+    binding = written(SUMS, BESIDE).plan.binding
+    binding = replace(binding, kernels=(kernel("left", uses=("mailbox",)),))
+    (of_left,) = uses_of(binding)["left"]
+    assert list(map(str, of_left)) == ["the shared resource 'mailbox'"]
+
+
+def test_a_kernel_that_does_not_say_how_it_reaches_other_ranks() -> None:
+    (said,) = found(kernel("left"), text=SUMS)
+    assert said.message == "right and left use the process group 'tp' at once"
 
 
 def test_the_group_is_the_last_text_of_a_collective() -> None:
@@ -142,3 +151,39 @@ def test_equal_sizes_let_ranks_choose_alike() -> None:
     plan = written(text, HALVES).plan
     assert [d.code for d in prove(plan).diagnostics] == ["DFS706"]
     assert prove(plan, {"batch"}).diagnostics == ()
+
+
+CUT = """    stream side
+    split batch into 2 as half
+    part left on side = .left
+    part right = .right
+    order:
+        right[*]
+        left
+"""
+SEEN = """
+    input x seen:fixed
+    a = relu(x) @ left
+    s = _c10d_functional.all_reduce.default(seen, sum, ep) @ right
+    b = mul.Tensor(a, x) @ left
+    return b s
+"""
+
+
+def test_a_rank_that_runs_a_kernel_meets_none_that_runs_its_operations() -> None:
+    plan = written(SEEN, CUT).plan
+    assert prove(plan).ok
+    for one in (
+        kernel("right", communicator="mine"),
+        kernel("right", symmetric=True),
+        kernel("right", communicator="ep"),
+        kernel("right"),
+    ):
+        binding = replace(plan.binding, kernels=(one,))
+        said = prove(replace(plan, binding=binding)).diagnostics[0]
+        assert said.code == "DFS706"
+        assert said.notes[1] == (
+            "right runs through the kernel 'fused' here, and by its own operations in "
+            "'sequential'"
+        )
+        assert prove(replace(plan, binding=binding), {"batch"}).ok
