@@ -309,9 +309,7 @@ def _check_ranks(
             )
 
 
-def _by_rank(
-    select: model.Select, hidden: Collection[str]
-) -> Iterator[syntax.Symbol]:
+def _by_rank(select: model.Select, hidden: Collection[str]) -> Iterator[syntax.Symbol]:
     """Facts that say which rank it is, such as `tp_rank`: the first of each name."""
     seen = set(hidden)
     for symbol in _symbols(select):

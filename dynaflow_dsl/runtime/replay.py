@@ -307,6 +307,8 @@ class Replays:
                 f"{_megabytes(free)} are free",
             )
             return
+        # Graphs of other sizes read the same memory, perhaps right now.
+        self._backend.take_turn()
         given = self._memory.filled(flat, self._named(key.sizes))
         before = self._backend.pool_bytes()
         try:
