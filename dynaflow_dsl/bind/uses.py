@@ -7,7 +7,7 @@ memory that its ranks write into each other's. Nothing in a graph's tensors says
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from dynaflow_dsl.bind.model import Binding, Body, BoundKernel
 from dynaflow_dsl.graph.model import Graph, Operation
@@ -24,6 +24,10 @@ class Resource(NamedTuple):
         return f"the {self.what} '{self.name}'"
 
 
+# Where in a step the host waits for the device: nowhere, before something of the step is
+# left to do, or at its end.
+HostWait: TypeAlias = Literal["", "inside", "until it is done"]
+
 GROUP = "process group"
 SHARED = "shared resource"
 SYMMETRIC = "symmetric memory of the kernel"
@@ -34,6 +38,31 @@ def waits_on_host(operation: Operation) -> bool:
     return "host" in operation.tags or any(
         effects.waits_on_host for effects in effects_of(operation.operator)
     )
+
+
+def host_waits(binding: Binding) -> Mapping[str, tuple[HostWait, ...]]:
+    """By part, where the host waits in each of its programs; without those where it
+    never does.
+
+    What a kernel does instead is not known, and its part is left out.
+    """
+    kernels = {kernel.part for kernel in binding.kernels}
+    found = {
+        part.name: tuple(_host_wait(body) for body in part.bodies)
+        for part in binding.everything
+        if part.name not in kernels
+    }
+    return {name: waits for name, waits in found.items() if any(waits)}
+
+
+def _host_wait(body: Body) -> HostWait:
+    computed = [each for each in body.operations if not each.view]
+    waiting = [each for each in computed if waits_on_host(each)]
+    if not waiting:
+        return ""
+    # An exchange asks how much comes, and goes on.
+    last = waiting[-1] is computed[-1] and not is_collective(waiting[-1])
+    return "until it is done" if last else "inside"
 
 
 def is_collective(operation: Operation) -> bool:

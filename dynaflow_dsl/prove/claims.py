@@ -5,8 +5,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 
+from dynaflow_dsl.bind.model import BoundSection
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Severity
 from dynaflow_dsl.plan.model import Plan
 from dynaflow_dsl.prove.machine import Access, Machine, Step
@@ -35,7 +37,8 @@ def disobeyed(plan: Plan, machine: Machine) -> Iterator[Diagnostic]:
                     there = _run_of(said, p, pieces)
                     if not {here, there} <= machine.accesses.keys():
                         continue
-                    if not ordered(machine, there, here):
+                    access = machine.accesses[there]
+                    if machine.starts[here][access.stream] < access.time:
                         yield Diagnostic(
                             "DFS701",
                             f"{step_label(step, pieces)} does not come after "
@@ -54,29 +57,67 @@ def claims(plan: Plan, machine: Machine) -> tuple[int, list[Diagnostic]]:
     """
     pieces = plan.binding.schedule.piece_names
     proved, found = 0, list[Diagnostic]()
+    for section, left, right in _claimed(plan):
+        met = _met(section, left, right, machine, pieces)
+        proved += sum(one.first is None for one in met)
+        broken = next((one.first for one in met if one.first is not None), None)
+        if broken is not None:
+            found.append(_something_orders(left, right, pieces, broken, machine))
+        elif not met and section.section.timeline == "order":
+            # Where a `stagger` puts its stages is no claim of the file's.
+            found.append(_never_meet(left, right, pieces))
+    return proved, found
+
+
+def apart_in_graphs(
+    plan: Plan, machine: Machine, in_graphs: Machine
+) -> Iterator[Diagnostic]:
+    """DFS324: steps of a window that overlap, but not where the step is captured in
+    pieces: one of them runs between two graphs."""
+    pieces = plan.binding.schedule.piece_names
+    for section, left, right in _claimed(plan):
+        free = _met(section, left, right, machine, pieces)
+        met = _met(section, left, right, in_graphs, pieces)
+        if all(one.first is None for one in free) and (
+            met and all(one.first is not None for one in met)
+        ):
+            yield _between_graphs(plan, left, right, in_graphs)
+
+
+def _claimed(plan: Plan) -> Iterator[tuple[BoundSection, ScheduledStep, ScheduledStep]]:
+    """The pairs of steps that windows claim."""
     for section in plan.binding.sections:
         for window in section.section.windows:
             for left, right in _pairs(window):
-                here, broken, way = 0, False, ""
-                # One pass more than there are iterations: `prev` steps stand alone.
-                for p in range(len(section.iterations) + 1):
-                    first, second = (_run_of(s, p, pieces) for s in (left, right))
-                    if not {first, second} <= machine.accesses.keys():
-                        continue
-                    here += 1
-                    if ordered(machine, second, first):
-                        first, second = second, first
-                    if not ordered(machine, first, second):
-                        proved += 1
-                    elif not broken:
-                        broken = True
-                        way = chain_of_waits(machine, first, second)
-                if broken:
-                    found.append(_something_orders(left, right, pieces, way))
-                elif here == 0 and section.section.timeline == "order":
-                    # Where a `stagger` puts its stages is no claim of the file's.
-                    found.append(_never_meet(left, right, pieces))
-    return proved, found
+                yield section, left, right
+
+
+@dataclass(frozen=True, slots=True)
+class _Met:
+    """Two steps of a window in one pass over it; `first` where they are ordered."""
+
+    first: tuple[Step, Step] | None
+
+
+def _met(
+    section: BoundSection,
+    left: ScheduledStep,
+    right: ScheduledStep,
+    machine: Machine,
+    pieces: Sequence[str],
+) -> list[_Met]:
+    """The passes in which both steps run."""
+    found = []
+    # One pass more than there are iterations: `prev` steps stand alone there.
+    for p in range(len(section.iterations) + 1):
+        first, second = (_run_of(s, p, pieces) for s in (left, right))
+        if not {first, second} <= machine.accesses.keys():
+            continue
+        if ordered(machine, second, first):
+            first, second = second, first
+        one = (first, second) if ordered(machine, first, second) else None
+        found.append(_Met(one))
+    return found
 
 
 def idle_streams(plan: Plan, machine: Machine) -> Iterator[Diagnostic]:
@@ -107,17 +148,20 @@ def idle_streams(plan: Plan, machine: Machine) -> Iterator[Diagnostic]:
 def _has_neighbour(
     machine: Machine, step: Step, other: str, theirs: list[Step], times: list[int]
 ) -> bool:
-    place = bisect_right(times, machine.starts[step][other])
+    place = bisect_right(times, machine.begins[step][other])
     if place == len(theirs):
         return False
     mine = machine.accesses[step]
-    return machine.starts[theirs[place]][mine.stream] < mine.time
+    return machine.begins[theirs[place]][mine.stream] < mine.time
 
 
 def ordered(machine: Machine, earlier: Step, later: Step) -> bool:
-    """Whether a step has surely finished when another one starts."""
+    """Whether a step has surely finished when another one starts.
+
+    Streams may see to that, or the host, which issues a step after a wait.
+    """
     access = machine.accesses[earlier]
-    return machine.starts[later][access.stream] >= access.time
+    return machine.begins[later][access.stream] >= access.time
 
 
 def _pairs(window: Window) -> Iterator[tuple[ScheduledStep, ScheduledStep]]:
@@ -134,15 +178,95 @@ def _run_of(item: ScheduledStep, p: int, pieces: Sequence[str]) -> Step:
 
 
 def _something_orders(
-    left: ScheduledStep, right: ScheduledStep, pieces: Sequence[str], way: str
+    left: ScheduledStep,
+    right: ScheduledStep,
+    pieces: Sequence[str],
+    broken: tuple[Step, Step],
+    machine: Machine,
 ) -> Diagnostic:
+    names = f"{step_label(left, pieces)} and {step_label(right, pieces)}"
+    waited = _host_wait(machine, *broken)
+    if waited is not None:
+        return _host_orders(names, left, right, waited, machine, *broken)
+    way = chain_of_waits(machine, *broken)
     return Diagnostic(
         "DFS302",
-        f"{step_label(left, pieces)} and {step_label(right, pieces)} cannot overlap: "
-        "something orders them",
+        f"{names} cannot overlap: something orders them",
         Label(left.span),
         (Label(right.span, "claimed to run at the same time"),),
         notes=(way,) if way else (),
+    )
+
+
+def _host_wait(machine: Machine, earlier: Step, later: Step) -> Step | None:
+    """The step in which the host waits, where nothing else orders two others."""
+    access = machine.accesses[earlier]
+    if machine.starts[later][access.stream] >= access.time:
+        return None
+    return next(
+        wait.step
+        for wait in machine.host_waits
+        if wait.known[access.stream] >= access.time
+    )
+
+
+def _host_orders(
+    names: str,
+    left: ScheduledStep,
+    right: ScheduledStep,
+    waited: Step,
+    machine: Machine,
+    earlier: Step,
+    later: Step,
+) -> Diagnostic:
+    waiting, first, second = (
+        machine.accesses[step].label for step in (waited, earlier, later)
+    )
+    until = "it" if waited == earlier else f"{first}, which comes before {waiting},"
+    way = f"issue {second} above {waiting}"
+    if waited == earlier:
+        way = f"put {second} first in the window: '{second} | {waiting}'"
+    if left.span.uses:
+        # A stage of a `stagger` stands where the stagger puts it.
+        way = f"write an 'order' instead, with {second} above or before {waiting}"
+    return Diagnostic(
+        "DFS302",
+        f"{names} cannot overlap: the host waits in {waiting}",
+        Label(left.span, "the host waits here" if left.part == waited.part else ""),
+        (Label(right.span, "claimed to run at the same time"),),
+        notes=(
+            f"the host waits in {waiting} until {until} is done, and issues {second} "
+            "after that",
+        ),
+        helps=(way,),
+    )
+
+
+def _between_graphs(
+    plan: Plan, left: ScheduledStep, right: ScheduledStep, machine: Machine
+) -> Diagnostic:
+    pieces = plan.binding.schedule.piece_names
+    names = f"{step_label(left, pieces)} and {step_label(right, pieces)}"
+    waiting = list(dict.fromkeys(wait.step.part for wait in machine.host_waits))
+    listed = ", ".join(waiting)
+    captured = plan.binding.schedule.captures[0]
+    return Diagnostic(
+        "DFS324",
+        f"{names} do not overlap in captured steps",
+        Label(left.span),
+        (
+            Label(right.span, "claimed to run at the same time"),
+            Label(captured.span, "captured in pieces"),
+        ),
+        notes=(
+            f"the host waits in {listed}: a graph ends before that and another one "
+            "begins after it, with all streams joined",
+        ),
+        helps=(
+            f"put {listed} into windows without a '|'",
+            "leave 'capture' out, if the overlap is worth more than the graphs",
+        ),
+        severity=Severity.WARNING,
     )
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from dynaflow_dsl.bind.model import Binding
-from dynaflow_dsl.bind.uses import uses_of
+from dynaflow_dsl.bind.uses import host_waits, uses_of
 from dynaflow_dsl.plan.model import (
     Call,
     Choice,
@@ -44,7 +44,9 @@ OUTSIDE = Storage(Access(MAIN, 0, "the caller", None), from_outside=True)
 class Execution:
     """One run of a program for a binding cut into `pieces`.
 
-    `buffers` says to how many buffers each part brings weights in turn.
+    `buffers` says to how many buffers each part brings weights in turn. `in_graphs` is
+    a step that was captured in pieces: where the host waits one graph ends and another
+    one begins, with all streams joined.
     """
 
     def __init__(
@@ -54,6 +56,8 @@ class Execution:
         pieces: int,
         buffers: Mapping[str, int],
         machine: Machine | None = None,
+        *,
+        in_graphs: bool = False,
     ) -> None:
         self.binding = binding
         self.pieces = pieces
@@ -71,6 +75,10 @@ class Execution:
         self.returned = False
         self.parts = {part.name: part for part in binding.everything}
         self.uses = uses_of(binding)
+        self.in_graphs = in_graphs
+        self.host_waits = {
+            name: dict(enumerate(waits)) for name, waits in host_waits(binding).items()
+        }
         self.writers = writers_before(binding)
         # Values of which each piece is made by a step of its own.
         self.made_in_pieces = frozenset(
@@ -145,7 +153,10 @@ class Execution:
         instance = part.instances[layer]
         step = Step(call.part, layer, call.piece)
         self.calls[step] += 1
-        machine.starts[step] = dict(machine.clocks[call.stream])
+        host_wait = self.host_waits.get(call.part, {}).get(instance.body, "")
+        if host_wait and self.in_graphs:
+            machine.join()
+        machine.start(step, call.stream)
         if not machine.knows(call.stream, self.start):
             machine.fault(
                 "race",
@@ -178,6 +189,10 @@ class Execution:
             machine.fault("value", f"{call.label} gives other results", call.span)
         for name, value in zip(call.results, instance.outputs, strict=False):
             machine.bind(name, Content(value, call.piece, Storage(access)), call.span)
+        if host_wait:
+            machine.wait_on_host(step, done=host_wait == "until it is done")
+            if self.in_graphs:
+                machine.join()
 
     def _effects(self, call: Call, layer: int, access: Access) -> None:
         """What the step touches and uses beside the tensors that it takes."""

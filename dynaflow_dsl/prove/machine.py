@@ -91,6 +91,14 @@ Clock = dict[str, int]
 Buffer = tuple[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class HostWait:
+    """The host waited for the device in a step, and knew this to be done after it."""
+
+    step: Step
+    known: Clock
+
+
 @dataclass(slots=True)
 class _History:
     """Who touched a place in memory: the last writer, and each stream's last reader."""
@@ -112,7 +120,11 @@ class Machine:
         # The layer whose weights each buffer holds.
         self.buffers: dict[Buffer, int] = {}
         self.faults: list[Fault] = []
+        # What a step's stream knew to be done when it was issued, and what was done
+        # then in any case, since the host had waited for it.
         self.starts: dict[Step, Clock] = {}
+        self.begins: dict[Step, Clock] = {}
+        self.host_waits: list[HostWait] = []
         self.accesses: dict[Step, Access] = {}
         self._last: dict[str, Access] = {}
         self._names: dict[Storage, int] = {}
@@ -122,6 +134,31 @@ class Machine:
     def fault(self, kind: Kind, message: str, span: Span | None) -> None:
         """Note a broken rule that concerns one place."""
         self.faults.append(Fault(kind, message, span))
+
+    def start(self, step: Step, stream: str) -> None:
+        """A step is about to be issued."""
+        self.starts[step] = dict(self.clocks[stream])
+        self.begins[step] = self._done(self.starts[step])
+
+    def wait_on_host(self, step: Step, *, done: bool) -> None:
+        """The host waited in a step for what its stream had to do; with `done`, for all
+        of the step.
+
+        What is issued later is issued then. No order is built on that: a graph that was
+        recorded has no host.
+        """
+        known = self._done(self.starts[step])
+        if done:
+            access = self.accesses[step]
+            known[access.stream] = access.time
+        self.host_waits.append(HostWait(step, known))
+
+    def _done(self, known: Clock) -> Clock:
+        """What is known, and what the host has waited for."""
+        if not self.host_waits:
+            return dict(known)
+        waited = self.host_waits[-1].known
+        return {stream: max(time, waited[stream]) for stream, time in known.items()}
 
     def issue(
         self, stream: str, label: str, span: Span | None, layer: int | None = None

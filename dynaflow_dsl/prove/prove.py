@@ -6,7 +6,12 @@ from collections.abc import Collection, Iterator
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Result, Severity, has_errors
 from dynaflow_dsl.plan.model import Hold, Loop, Plan, Program
-from dynaflow_dsl.prove.claims import claims, disobeyed, idle_streams
+from dynaflow_dsl.prove.claims import (
+    apart_in_graphs,
+    claims,
+    disobeyed,
+    idle_streams,
+)
 from dynaflow_dsl.prove.execute import Execution
 from dynaflow_dsl.prove.machine import Step
 from dynaflow_dsl.prove.messages import diagnostics_of
@@ -23,8 +28,9 @@ def prove(plan: Plan, equal: Collection[str] = ()) -> Result[ProvedPlan]:
     DFS302 (steps of a window that something orders), DFS705 (what one step may use at a
     time, used by two at once), DFS706 (ranks that run other collectives than each
     other) and DFS707 (a step that reads something else than in the model). Warns of
-    windows whose steps never meet (DFS323) and of streams beside which nothing runs
-    (DFS320), and tells of memory that is kept until the join (DFS703).
+    windows whose steps never meet (DFS323), or not in captured steps (DFS324), and of
+    streams beside which nothing runs (DFS320), and tells of memory that is kept until
+    the join (DFS703).
     """
     binding = plan.binding
     pieces = binding.schedule.pieces
@@ -42,11 +48,22 @@ def prove(plan: Plan, equal: Collection[str] = ()) -> Result[ProvedPlan]:
     found += parting_ranks(binding, machine, sequential.machine, equal)
     if not has_errors(found):
         found += idle_streams(plan, machine)
+        found += _apart_in_graphs(plan, machine)
     held = dict(_held(plan.step))
     found += [_held_to_the_join(plan, name, section) for name, section in held.items()]
     if has_errors(found):
         return Result(None, tuple(found))
     return Result(ProvedPlan(plan, overlaps, tuple(held)), tuple(found))
+
+
+def _apart_in_graphs(plan: Plan, machine: Machine) -> Iterator[Diagnostic]:
+    captures = plan.binding.schedule.captures
+    if captures and captures[0].pieces and machine.host_waits:
+        pieces = plan.binding.schedule.pieces
+        captured = Execution(
+            plan.binding, plan.streams, pieces, plan.buffers, in_graphs=True
+        )
+        yield from apart_in_graphs(plan, machine, captured.run(plan.step))
 
 
 def _incomplete(execution: Execution, pieces: int) -> Iterator[Diagnostic]:

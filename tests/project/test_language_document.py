@@ -81,6 +81,7 @@ CHANGED = {
     "DFS209": ("return logits", "return logits model.layers.0.mlp.up_proj.weight"),
     "DFS601": ("g%i = relu(p%i)", "g%i = sum(p%i)"),
     "DFS321": ("g%i = relu(p%i)", "g%i = nonzero(p%i)"),
+    "DFS324": ("g%i = relu(p%i)", "g%i = nonzero(p%i)"),
     "DFS308": ("norm%i = relu(h%i)", "norm%i = relu(x)"),
     "DFS703": ("norm%i = relu(h%i)", "norm%i = relu(x)"),
     "DFS602": ("g%i =", "w%i = relu(other) @ model.layers.%i.mlp\n    g%i ="),
