@@ -35,8 +35,17 @@ SYMMETRIC = "symmetric memory of the kernel"
 
 def waits_on_host(operation: Operation) -> bool:
     """Whether the host waits for the device in an operation."""
-    return "host" in operation.tags or any(
+    waits = "host" in operation.tags or any(
         effects.waits_on_host for effects in effects_of(operation.operator)
+    )
+    return waits and not _is_told_its_size(operation)
+
+
+def _is_told_its_size(operation: Operation) -> bool:
+    """Whether a `repeat_interleave` is given the number that it would ask for."""
+    return "repeat_interleave" in operation.operator and any(
+        name == "output_size" and value is not None
+        for name, value in operation.keywords
     )
 
 

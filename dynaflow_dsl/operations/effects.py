@@ -72,6 +72,25 @@ _HOST = (
     "aten.bincount",
     "aten.repeat_interleave.Tensor",
     "aten.repeat_interleave.self_Tensor",
+    # They look at what their factorisation says of itself.
+    "aten.cholesky",
+    "aten.inverse",
+    "aten.linalg_cholesky",
+    "aten.linalg_cond",
+    "aten.linalg_eig",
+    "aten.linalg_eigh",
+    "aten.linalg_eigvals",
+    "aten.linalg_eigvalsh",
+    "aten.linalg_inv",
+    "aten.linalg_ldl_factor",
+    "aten.linalg_lu_factor",
+    "aten.linalg_matrix_rank",
+    "aten.linalg_pinv",
+    "aten.linalg_solve",
+    "aten.linalg_svd",
+    "aten.linalg_svdvals",
+    "aten.pinverse",
+    "aten.svd",
 )
 
 _EFFECTS = (

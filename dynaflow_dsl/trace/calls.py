@@ -21,6 +21,7 @@ from dynaflow_dsl.trace.export import (
     HigherOrderOperator,
     Node,
     OpOverload,
+    bound_arguments,
     first_stack,
     has_tag,
     is_number,
@@ -79,7 +80,7 @@ def operation(state: Program, node: Node) -> Operation:
             for name, holds in (
                 ("pointwise", has_tag(operator, "pointwise")),
                 ("random", is_random(node, operator)),
-                ("host", any(has_tag(operator, name) for name in _ON_HOST)),
+                ("host", _waits_on_host(node, operator)),
             )
             if holds
         ),
@@ -92,6 +93,33 @@ def operation(state: Program, node: Node) -> Operation:
 
 # Tags of operators that a CUDA graph cannot hold.
 _ON_HOST = ("data_dependent_output", "cudagraph_unsafe")
+_PUT = frozenset({"aten.index_put", "aten.index_put_", "aten._unsafe_index_put"})
+_MASKS = (torch.bool, torch.uint8)
+
+
+def _waits_on_host(node: Node, operator: OpOverload) -> bool:
+    """Whether the host waits in a call, by what its operator or its arguments are.
+
+    Where a mask says which rows are written, CUDA counts them first. A single number
+    may be filled in without.
+    """
+    if any(has_tag(operator, name) for name in _ON_HOST):
+        return True
+    if base_name(operator) not in _PUT:
+        return False
+    bound = bound_arguments(node, operator)
+    indices = tensors_of(_traced(bound["indices"]))
+    (values,) = tensors_of(_traced(bound["values"]))
+    # Sizes that are symbols are not compared: that would make them numbers.
+    number = all(isinstance(size, int) and size == 1 for size in values.shape)
+    return not number and any(one.dtype in _MASKS for one in indices)
+
+
+def _traced(value: object) -> object:
+    """Nodes as what they gave while they were traced."""
+    if isinstance(value, list | tuple):
+        return [_traced(one) for one in value]
+    return value.meta.get("val") if isinstance(value, Node) else value
 
 
 def _operator(node: Node, source: SourceLine | None) -> OpOverload:

@@ -1,4 +1,5 @@
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -288,3 +289,38 @@ def test_what_no_cuda_graph_can_hold_is_tagged() -> None:
     assert operation(graph, "tests_convert.plan").tags == ("host",)
     assert waits_on_host(operation(graph, "tests_convert.plan"))
     assert not waits_on_host(operation(graph, "add.Tensor"))
+
+
+def test_rows_that_a_mask_selects_are_counted_before_they_are_written() -> None:
+    def rows(self: object, x: torch.Tensor) -> torch.Tensor:
+        return x.index_put((x.sum(-1) < 0,), x[0])
+
+    def numbers(self: object, x: torch.Tensor) -> torch.Tensor:
+        return x.index_put((x < 0,), torch.zeros(()))
+
+    def places(self: object, x: torch.Tensor) -> torch.Tensor:
+        return x.index_put((x.argmax(0),), x[0])
+
+    waits = [
+        waits_on_host(operation(graph_of(module(each), X), "index_put"))
+        for each in (rows, numbers, places)
+    ]
+    assert waits == [True, False, False]
+
+
+def test_a_repeat_that_is_told_its_size_asks_nobody() -> None:
+    def forward(self: object, x: torch.Tensor) -> torch.Tensor:
+        counts = torch.tensor([2, 2, 2, 2])
+        return x @ torch.repeat_interleave(torch.eye(4), counts, 1, output_size=8)
+
+    repeated = operation(graph_of(module(forward), X), "repeat_interleave")
+    assert repeated.operator == "aten.repeat_interleave.self_Tensor"
+    assert not waits_on_host(repeated)
+    assert waits_on_host(replace(repeated, keywords=()))
+
+
+def test_factorisations_look_at_what_they_say_of_themselves() -> None:
+    def forward(self: object, x: torch.Tensor) -> torch.Tensor:
+        return x @ torch.linalg.inv(torch.eye(4))
+
+    assert waits_on_host(operation(graph_of(module(forward), X), "linalg_inv"))
