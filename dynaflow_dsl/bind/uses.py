@@ -24,8 +24,8 @@ class Resource(NamedTuple):
         return f"the {self.what} '{self.name}'"
 
 
-# Where in a step the host waits for the device: nowhere, before something of the step is
-# left to do, or at its end.
+# Where in a step the host waits for the device: nowhere, while some of the step is left
+# to do, or at its end.
 HostWait: TypeAlias = Literal["", "inside", "until it is done"]
 
 GROUP = "process group"

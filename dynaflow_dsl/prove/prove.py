@@ -13,7 +13,7 @@ from dynaflow_dsl.prove.claims import (
     idle_streams,
 )
 from dynaflow_dsl.prove.execute import Execution
-from dynaflow_dsl.prove.machine import Step
+from dynaflow_dsl.prove.machine import Machine, Step
 from dynaflow_dsl.prove.messages import diagnostics_of
 from dynaflow_dsl.prove.model import ProvedPlan
 from dynaflow_dsl.prove.ranks import parting_ranks
