@@ -65,7 +65,9 @@ def find_sizes(
             for comparison in _comparisons(condition)
             if holds(comparison, box) is None
         ]
-        boxes += _halves(_one_period(box, comparisons), comparisons)
+        period = _one_period(box, comparisons)
+        # One that became narrower may be decided, and a single point has no halves.
+        boxes += [period] if period != box else _halves(box, comparisons)
     return True
 
 
