@@ -4,7 +4,8 @@
     python -m benchmarks.mutations --table > docs/mutations.md
 
 Every wait, record, free, hold, slice, join of pieces and join of streams of every plan
-is left out or moved, one at a time. The simulator, which shares no code with `prove`,
+is left out or moved, one at a time, and everything, steps too, is given something else
+than it should have: a stream, an event, a layer, a piece, a tensor. The simulator, which shares no code with `prove`,
 runs the result in every order of its streams and says whether it does harm.
 """
 
@@ -111,8 +112,9 @@ longer than it has to (a free that is left out or comes later, up to the place w
 name is given away); a name that goes earlier, but still after its maker's stream knows
 all readers; a record that comes later in its stream, so that waits for it wait for
 more; a value held until the join that would have been given away safely; a join of
-streams for which main has waited anyway; a buffer more than there has to be. No wait
-can be left out: the waits of a plan are irredundant
+streams for which main has waited anyway; a buffer more than there has to be; a step or
+a record on a stream that has waited for as much; a wait for another event that knows as
+much; the axis of a single piece. No wait can be left out: the waits of a plan are irredundant
 ([decision 5](decisions/0005-waits-are-irredundant.md)).
 """
 
@@ -131,10 +133,11 @@ def page(document: Mapping[str, Any]) -> str:
         "Would the proof notice if the compiler forgot a wait, or dropped a tensor",
         "too early? Here every statement of the shipped schedules' plans that keeps",
         "order or memory (models cut to three layers) is left out, moved by a",
-        "statement or a block, or turned around, one at a time. A simulator that",
-        "shares no code with `prove` runs each result in every order that its streams",
-        "allow, and says whether anything goes wrong. `prove` must refuse what does",
-        "harm and accept what does not.",
+        "statement or a block, or turned around, one at a time; and every statement,",
+        "steps too, is given another stream, event, layer, piece or tensor than it",
+        "should have. A simulator that shares no code with `prove` runs each result",
+        "in every order that its streams allow, and says whether anything goes wrong.",
+        "`prove` must refuse what does harm and accept what does not.",
         "",
         "`python -m benchmarks.mutations` makes",
         "[benchmarks/results/mutations.json](../benchmarks/results/mutations.json),",

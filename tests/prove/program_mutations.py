@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from dynaflow_dsl.plan.model import (
     Block,
     Call,
+    Choice,
     Free,
     Hold,
+    InputOperand,
     Join,
+    Layer,
     Loop,
     Merge,
+    Operand,
+    PieceOf,
     Plan,
     Program,
     Record,
     Return,
     Slices,
     Statement,
+    Variable,
     Wait,
 )
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +102,125 @@ def mutations(plan: Plan) -> Iterator[Mutation]:
     yield from removals(plan)
     yield from moves(plan)
     yield from swaps(plan)
+    yield from rewired(plan)
+    yield from shorter_loops(plan)
     yield from fewer_buffers(plan)
+
+
+def rewired(plan: Plan) -> Iterator[Mutation]:
+    """Every statement with something else than it should have: a stream, an event, a
+    layer, a piece, a tensor."""
+    events = sorted(
+        {s.event for _, _, s in _statements(plan.step) if isinstance(s, Record)}
+    )
+    for spot, s, statement in _statements(plan.step):
+        kept = _block(plan.step, spot).statements
+        for kind, others in _otherwise(statement, plan, events):
+            changed = with_block(plan, spot, (*kept[:s], *others, *kept[s + 1 :]))
+            yield Mutation(kind, _say(_where(plan, spot), statement), changed)
+
+
+def _otherwise(
+    statement: Statement, plan: Plan, events: Sequence[str]
+) -> Iterator[tuple[str, tuple[Statement, ...]]]:
+    match statement:
+        case Call():
+            yield from _calls(statement, plan)
+        case Wait(stream, event) if len(plan.streams) > 1:
+            other: Statement = replace(statement, stream=_after(stream, plan.streams))
+            yield "Wait on another stream", (other,)
+            if len(events) > 1:
+                other = replace(statement, event=_after(event, events))
+                yield "Wait for another event", (other,)
+        case Record(_, stream) if len(plan.streams) > 1:
+            other = replace(statement, stream=_after(stream, plan.streams))
+            yield "Record on another stream", (other,)
+        case Merge(_, pieces, axis, stream):
+            yield "Merge along another axis", (replace(statement, axis=axis + 1),)
+            if len(plan.streams) > 1:
+                other = replace(statement, stream=_after(stream, plan.streams))
+                yield "Merge on another stream", (other,)
+            if len(pieces) > 1:
+                other = replace(statement, pieces=(*pieces[:-1], pieces[0]))
+                yield "Merge of one piece twice", (other,)
+        case Return(operands):
+            if len(operands) > 1:
+                yield "Return turned", (Return(operands[::-1]),)
+            if plan.binding.schedule.pieces > 1:
+                for k, operand in enumerate(operands):
+                    if isinstance(operand, Variable):
+                        piece = PieceOf(operand.name, 0)
+                        changed = (*operands[:k], piece, *operands[k + 1 :])
+                        yield "Return of one piece", (Return(changed),)
+
+
+def _calls(call: Call, plan: Plan) -> Iterator[tuple[str, tuple[Statement, ...]]]:
+    yield "Call removed", ()
+    yield "Call twice", (call, call)
+    layer = replace(call.layer, offset=call.layer.offset - 1)
+    yield "Call of the layer before", (replace(call, layer=layer),)
+    pieces = range(plan.binding.schedule.pieces)
+    if call.piece is not None:
+        other = replace(call, piece=_after(call.piece, pieces))
+        yield "Call of another piece", (other,)
+    if len(plan.streams) > 1:
+        stream = _after(call.stream, plan.streams)
+        yield "Call on another stream", (replace(call, stream=stream),)
+    if len(call.results) > 1:
+        yield "Results turned", (replace(call, results=call.results[::-1]),)
+    for k, operand in enumerate(call.operands):
+        for kind, read in (
+            ("Operand of another piece", _of_another_piece(operand, pieces)),
+            ("Operand of another layer", _of_another_layer(operand)),
+            ("Operands exchanged", call.operands[k - 1]),
+        ):
+            if read is not None and read != operand:
+                operands = (*call.operands[:k], read, *call.operands[k + 1 :])
+                yield kind, (replace(call, operands=operands),)
+
+
+def _of_another_piece(operand: Operand, pieces: Sequence[int]) -> Operand | None:
+    match operand:
+        case InputOperand(piece=int(piece)) | PieceOf(_, piece):
+            return replace(operand, piece=_after(piece, pieces))
+        case Variable(name):
+            stem, _, piece = name.rpartition("_")
+            if stem and piece.isdigit() and int(piece) in pieces:
+                return Variable(f"{stem}_{_after(int(piece), pieces)}")
+    return None
+
+
+def _of_another_layer(operand: Operand) -> Operand | None:
+    match operand:
+        case InputOperand(layer=Layer(offset) as layer):
+            return replace(operand, layer=replace(layer, offset=offset - 1))
+        case InputOperand(item=int(item)):
+            return replace(operand, item=item + 1 if item == 0 else item - 1)
+        case Choice(table=table) if len(set(table)) > 1:
+            return replace(operand, table=(*table[1:], table[0]))
+    return None
+
+
+def _after(item: T, items: Sequence[T]) -> T:
+    """The next one, and the first behind the last."""
+    return items[(items.index(item) + 1) % len(items)]
+
+
+def shorter_loops(plan: Plan) -> Iterator[Mutation]:
+    """Every loop without its first or its last pass."""
+    for n, segment in enumerate(plan.step.segments):
+        if isinstance(segment, Loop):
+            for word, start, stop in (("first", 1, 0), ("last", 0, -1)):
+                shorter = replace(
+                    segment, start=segment.start + start, stop=segment.stop + stop
+                )
+                segments = list(plan.step.segments)
+                segments[n] = shorter
+                yield Mutation(
+                    f"Loop without its {word} pass",
+                    f"{segment.start} to {segment.stop}",
+                    replace(plan, step=Program(tuple(segments))),
+                )
 
 
 def swaps(plan: Plan) -> Iterator[Mutation]:
@@ -159,7 +286,9 @@ def _say(section: str, statement: Statement) -> str:
             return f"{section}: {event}"
         case Slices(targets) | Merge(_, targets):
             return f"{section}: {', '.join(targets)}"
-        case Join():
+        case Call(label=label):
+            return f"{section}: {label}"
+        case Join() | Return():
             return section
         case _:
             raise AssertionError(statement)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dynaflow_dsl.plan.model import Call, Plan, Program
+from dynaflow_dsl.plan.model import Call, PieceOf, Plan, Program, Return, Variable
 from dynaflow_dsl.prove import prove
 from tests.plan.layered import Layered
 from tests.prove.program_mutations import with_block
@@ -22,6 +22,23 @@ def test_a_step_that_runs_twice() -> None:
     assert (found.code, found.message) == (
         "DFS707",
         "after runs 2 times in layer 0",
+    )
+
+
+def test_rows_of_what_has_none_are_returned() -> None:
+    model = Layered(TWO.shapes, layers=1, results=(), head=(("mlp", 0),))
+    plan = scheduled(model, {}, 1, order("attn", "mlp")).plan
+    spot, statements = last_of(plan)
+    (returned,) = (s for s in statements if isinstance(s, Return))
+    (result,) = returned.operands
+    assert isinstance(result, Variable)
+    assert prove(plan).ok
+    cut = replace(plan, binding=replace(plan.binding, axes={}))
+    piece = Return((PieceOf(result.name, 0),))
+    said = prove(with_block(cut, spot, (*statements[:-1], piece))).diagnostics[0]
+    assert (said.code, said.message) == (
+        "DFS707",
+        f"{result.name} is returned for {plan.binding.results[0]}",
     )
 
 

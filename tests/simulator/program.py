@@ -189,6 +189,8 @@ class Simulation:
 
     def _call(self, call: Call, i: int) -> None:
         model, layer = self.model, call.layer.at(i)
+        if not 0 <= layer < len(model.parts[call.part].instances):
+            raise Stopped(f"{call.label} has no layer {layer}")
         instance = model.parts[call.part].instances[layer]
         instant = (call.part, layer, call.piece)
         operands = [self._operand(operand, i) for operand in call.operands]
@@ -270,11 +272,13 @@ class Simulation:
         rows: tuple[int | None, ...] = tuple(range(len(cells)))
         if len(pieces) == 1:
             rows = pieces[0].rows
-        elif self._axis(pieces[0]) != merge.axis:
-            rows = tuple(-1 - row for row in range(len(cells)))
+        wrong = len(pieces) > 1 and self._axis(pieces[0]) != merge.axis
         made = self._allocate(merge.stream, rows)
         for target, source in zip(made.cells, cells, strict=True):
-            self.terms[target] = self.terms[source]
+            # Rows that are joined along another axis are nobody's.
+            self.terms[target] = Given("rows side by side", None)
+            if not wrong:
+                self.terms[target] = self.terms[source]
         self._launch(
             merge.stream, f"joining {merge.target}", (START, *cells), made.cells
         )
@@ -294,7 +298,9 @@ class Simulation:
 
     def _check_results(self) -> None:
         results = self.model.binding.results
-        for value, tensor in zip(results, self.result or (), strict=True):
+        if len(results) != len(self.result or ()):
+            self.faults.append(("value", "other results are returned"))
+        for value, tensor in zip(results, self.result or (), strict=False):
             rows = self.model.rows(value)
             found = [self.terms.get(cell) for cell in tensor.cells]
             if found != [self.model.wanted(value, row, None) for row in rows]:
@@ -317,6 +323,8 @@ class Simulation:
             case InputOperand(name, layer, item, piece):
                 index = layer.at(i) if layer is not None else item
                 value = name if index is None else f"{name}.{index}"
+                if value not in self.inputs:
+                    raise Stopped(f"there is no {value}")
                 tensor = self.inputs[value]
                 if piece is None:
                     return tensor
