@@ -12,6 +12,7 @@ from dynaflow_dsl.diagnostics import Diagnostic, Label, Severity
 from dynaflow_dsl.graph.model import Graph, Input, Size
 from dynaflow_dsl.graph.rowwise import Rows, check_rows
 from dynaflow_dsl.graph.rowwise.sizes import ONE
+from dynaflow_dsl.operations.effects import hidden_memory
 from dynaflow_dsl.resolve.model import Capture, Schedule, Split
 
 # Device types that have streams, and graphs of what is put on them.
@@ -129,17 +130,22 @@ def by_address(graph: Graph) -> tuple[str, ...]:
 def _has_room(dimension: str, graph: Graph) -> bool:
     """Whether what is read and written in place has rows beyond those of a step.
 
-    They lie behind the step's own where the dimension is the first axis.
+    They lie behind the step's own where the dimension is the first axis. Where rows
+    write places that another input names (`disjoint`), the rows that padding adds would
+    write those of an earlier step again.
     """
+    if any(any(hidden_memory(each.operator).values()) for each in graph.operations):
+        # Nothing tells which rows of it are a step's own.
+        return False
     written = _written_storages(graph)
     rows = Size(1, (dimension,))
     return all(
         item.scratch
-        and item.value.type.shape[0] == rows
+        and item.value.type.shape[:1] == (rows,)
         and not any(dimension in size.dimensions for size in item.value.type.shape[1:])
         for item in graph.inputs
-        if (item.kind == "persistent" or item.value.storage in written)
-        and _has(item, dimension)
+        if item.value.storage in written
+        or (item.kind == "persistent" and _has(item, dimension))
     )
 
 

@@ -6,7 +6,9 @@ import pytest
 
 from dynaflow_dsl.bind.capture import by_address, inactive, output_rows
 from dynaflow_dsl.graph.model import Graph
+from dynaflow_dsl.graph.rowwise import check_rows
 from tests.bind.graphs import bound, fault, graph, schedule
+from tests.graph.rowwise.test_disjoint import Cache, marked
 
 PARTS = "all = ."
 TWO_LAYERS = """
@@ -101,6 +103,28 @@ def test_an_output_without_rows_is_not_cut() -> None:
 )
 def test_padding_is_refused(made: Graph) -> None:
     assert padded(made) == {}
+
+
+def test_rows_that_padding_adds_would_write_where_an_earlier_step_wrote() -> None:
+    build = Cache()
+    build.store()
+    made = marked(build.graph(build.load()))
+    names = [operation.name for operation in made.operations]
+    assert check_rows(made, "batch", names).refusals == ()
+    assert padded(made) == {}
+    pool = replace(made.inputs[0], kind="persistent", scratch=True)
+    assert padded(replace(made, inputs=(pool, *made.inputs[1:]))) == {}
+
+
+def test_memory_that_no_argument_shows_is_not_padded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for writes in (False, True):
+        monkeypatch.setattr(
+            "dynaflow_dsl.bind.capture.hidden_memory",
+            lambda _, writes=writes: {"memory 'kv_cache'": writes},
+        )
+        assert padded(decoder()) == ({} if writes else {"batch": (0,)})
 
 
 def test_a_device_without_streams_is_told_of() -> None:
