@@ -245,11 +245,12 @@ def _foreign_writes(
                 if (both and storage not in in_parts) or pair in seen:
                     continue
                 seen.add(pair)
-                known = (p for p in pair if p in places)
-                place = next(
-                    (places[p] for p in known), scope_span(schedule.sections[0])
-                )
-                yield foreign_write(place, *pair, operation)
+                known = [p for p in pair if p in places]
+                place = scope_span(schedule.sections[0])
+                if known:
+                    place = places[known[0]]
+                made_at = places[known[1]] if len(set(known)) > 1 else None
+                yield foreign_write(place, *pair, operation, made_at)
 
 
 def _own_tensors_returned(schedule: Schedule, graph: Graph) -> Iterator[Diagnostic]:
@@ -294,4 +295,6 @@ def _handed_on(
                     place = scope_span(schedule.sections[0])
                     if part is not None:
                         place = part.selector.span
-                    yield handed_on(part, place, operation)
+                    made_by = fragments.maker.get(given[value.storage])
+                    maker = parts.get(made_by.part) if made_by is not None else None
+                    yield handed_on(part, place, operation, maker)

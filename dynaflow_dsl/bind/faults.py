@@ -226,13 +226,22 @@ def layers_differ(
     )
 
 
-def handed_on(part: Part | None, place: Span, operation: Operation) -> Diagnostic:
-    """A result that may be the memory of what the part, or a gap, read."""
+def handed_on(
+    part: Part | None, place: Span, operation: Operation, maker: Part | None
+) -> Diagnostic:
+    """A result that may be the memory of what the part, or a gap, read.
+
+    `maker` is the part that made it, if one did.
+    """
     who = f"part {part.name}" if part else "an operation between the iterations"
+    others: tuple[Label, ...] = ()
+    if maker is not None and maker is not part:
+        others = (Label(maker.selector.span, f"{maker.name} made what it was given"),)
     return Diagnostic(
         "DFS207",
         f"{who} may hand on memory that it was given",
         Label(place, f"gives away the result of {describe(operation)}"),
+        others,
         notes=(
             "for some sizes that operation returns its input, which another part made",
             *sources([operation]),
@@ -252,11 +261,16 @@ def own_tensor_returned(place: Span, name: str, kind: str) -> Diagnostic:
 
 
 def foreign_write(
-    place: Span, writer: str, maker: str, operation: Operation
+    place: Span,
+    writer: str,
+    maker: str,
+    operation: Operation,
+    made_at: Span | None = None,
 ) -> Diagnostic:
     """An in-place write to a tensor that crosses a part's boundary.
 
-    `writer` and `maker` are names of parts, `before`, `after` or `gap`.
+    `writer` and `maker` are names of parts, `before`, `after` or `gap`; `made_at` is
+    the place of the maker where it is another one that the file has.
     """
     outside = {
         AFTER: "an operation after the parts",
@@ -276,6 +290,7 @@ def foreign_write(
         "DFS206",
         f"{who} writes in place into a tensor that {made}",
         Label(place, describe(operation)),
+        (Label(made_at, f"{maker} made it"),) if made_at is not None else (),
         notes=sources([operation]),
         helps=tuple(ways),
     )
@@ -287,12 +302,15 @@ def rows_mixed(
     operation: Operation,
     reason: str,
     *,
+    place: Span | None,
     may_state: bool,
     may_join: bool,
 ) -> Diagnostic:
-    """The split would change the result; `may_state` says that no rule may be to blame
-    and the part could state that it does not, `may_join` that the timeline can run the
-    part once over all pieces."""
+    """The split would change the result; `place` is that of the part, if it is one.
+
+    `may_state` says that no rule may be to blame and the part could state that it does
+    not, `may_join` that the timeline can run the part once over all pieces.
+    """
     ways = ["leave that operation out of the parts, or do not split"]
     if may_state:
         ways.append(
@@ -305,6 +323,7 @@ def rows_mixed(
         "DFS601",
         f"{split.dimension} cannot be split: {reason}",
         Label(split.span, f"{part} mixes the rows of the pieces"),
+        (Label(place, f"{part} holds the operation"),) if place is not None else (),
         notes=(f"at {describe(operation)}{_source(operation)}",),
         helps=tuple(ways),
     )

@@ -13,6 +13,7 @@ from dynaflow_dsl.bind.model import GAP, StatedRows
 from dynaflow_dsl.bind.ownership import AFTER_OWNER, BEFORE_OWNER
 from dynaflow_dsl.bind.phases import check_phases
 from dynaflow_dsl.bind.stated import (
+    as_if_stated,
     stated_operations,
     stated_rows,
     stated_unsplit,
@@ -22,6 +23,7 @@ from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.graph.model import Graph, Operation, Size
 from dynaflow_dsl.graph.rowwise import Refusal, Rows, check_rows
 from dynaflow_dsl.resolve.model import Schedule, Split
+from dynaflow_dsl.source import Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,9 @@ def split_rows(
         check = check_rows(graph, split.dimension, region, given, disjoint=not phases)
     shared = {item.value.storage for item in graph.inputs if item.disjoint}
     found = []
+    places = {each.name: each.selector.span for each in schedule.parts}
+    # By part, what would still be refused if it stated that it keeps rows apart.
+    if_stated: dict[str, set[str]] = {}
     for refusal in check.refusals:
         operation = dependence.operations[dependence.number[refusal.operation]]
         owner = home.get(dependence.number[refusal.operation])
@@ -90,15 +95,29 @@ def split_rows(
         part = "what lies between the iterations" if part == GAP else part
         meets = shared & {dependence.values[n].storage for n in operation.writes}
         if phases and meets:
-            found.append(_rows_of_a_phase(split, phases, part, operation, refusal))
+            place = places.get(part)
+            found.append(
+                _rows_of_a_phase(split, phases, part, operation, refusal, place)
+            )
             continue
         may_state = owner is not None and part == owner.part and part not in parts
+        if may_state:
+            if part not in if_stated:
+                told = stated_operations(
+                    as_if_stated(schedule, part), inner, dependence
+                )
+                again = check_rows(
+                    graph, split.dimension, region, told, disjoint=not phases
+                )
+                if_stated[part] = {one.operation for one in again.refusals}
+            may_state = refusal.operation not in if_stated[part]
         found.append(
             rows_mixed(
                 split,
                 part,
                 operation,
                 refusal.reason,
+                place=places.get(part),
                 may_state=may_state,
                 may_join=part in joinable,
             )
@@ -162,10 +181,17 @@ def _rows_of_a_phase(
     part: str,
     operation: Operation,
     refusal: Refusal,
+    place: Span | None,
 ) -> Diagnostic:
     """Rows are written where only rows of another phase are sure not to be."""
     refused = rows_mixed(
-        split, part, operation, refusal.reason, may_state=False, may_join=False
+        split,
+        part,
+        operation,
+        refusal.reason,
+        place=place,
+        may_state=False,
+        may_join=False,
     )
     way = f"split {split.dimension} into [{', '.join(phases)}] as {split.index}"
     return replace(refused, helps=(f"cut by phase: {way}", *refused.helps))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from dynaflow_dsl.bind.dependence import Dependence
 from dynaflow_dsl.bind.fragments import Fragment, Fragments
@@ -90,6 +91,19 @@ def stated_operations(
         if owner.part in sections
         for number in fragment.numbers
     }
+
+
+def as_if_stated(schedule: Schedule, name: str) -> Schedule:
+    """The schedule with one more part that says `rowwise = true`."""
+
+    def told(part: Part) -> Part:
+        return replace(part, rowwise=part.selector.span) if part.name == name else part
+
+    sections = (
+        replace(section, parts=tuple(map(told, section.parts)))
+        for section in schedule.sections
+    )
+    return replace(schedule, sections=tuple(sections))
 
 
 def stated_rows(

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dynaflow_dsl.bind.model import AFTER, BEFORE, GAP
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.plan.clocks import Run, find_waits, numbered, simulate
-from dynaflow_dsl.plan.dependences import Need
+from dynaflow_dsl.plan.dependences import Need, step_of
 from dynaflow_dsl.plan.paths import chain, in_words
 from dynaflow_dsl.plan.timeline import NO_RUN, Event, Site, claimed_pairs
 
@@ -34,12 +34,37 @@ def issue_order(
             if need.after:
                 found[key] = _after_a_later_one(site, made_at)
             elif _same_window(site, made_at):
-                found[key] = cannot_overlap(site, made_at, need)
+                found[key] = cannot_overlap(
+                    site, made_at, need, may_lag=_may_lag(event, made_at, events, needs)
+                )
             else:
                 found[key] = _issued_before(
                     site, made_at, need, may_lag=site.part in may_lag
                 )
     return list(found.values())
+
+
+def _may_lag(
+    reader: Event, maker: Site, events: Sequence[Event], needs: Sequence[Sequence[Need]]
+) -> bool:
+    """Whether the reader's step of the iteration before could stand beside its maker:
+    there is one, and the other step needs nothing of it."""
+    if reader.site.previous or maker.previous:
+        return False
+    number = numbered(events)
+    i = max(reader.iteration, 1)
+    lagging = number.get(step_of(Event(reader.site, i - 1)))
+    beside = number.get(step_of(Event(maker, i)))
+    if lagging is None or beside is None:
+        return False
+    reached, waiting = {beside}, [beside]
+    while waiting:
+        # There are as many buffers of weights as the windows need.
+        wanted = (n for n in needs[waiting.pop()] if n.weights != "fills")
+        found = {number[need.step] for need in wanted} - reached
+        reached |= found
+        waiting += found
+    return lagging not in reached
 
 
 def _same_window(left: Site, right: Site) -> bool:
@@ -55,10 +80,10 @@ def _issued_before(
     site: Site, made_at: Site, need: Need, *, may_lag: bool
 ) -> Diagnostic:
     variable = need.variable
-    help_ = f"put {site.label} after {made_at.label}"
+    help_ = f"put {site.label} below {made_at.label}"
     notes: tuple[str, ...] = ()
     if site.part == GAP:
-        help_ = f"put this step after {made_at.label}"
+        help_ = f"put this step below {made_at.label}"
         notes = (
             "gap is what lies between the iterations; it runs right before the first "
             "step that needs it",
@@ -100,8 +125,13 @@ def _after_a_later_one(site: Site, made_at: Site) -> Diagnostic:
     )
 
 
-def cannot_overlap(reader: Site, maker: Site, need: Need) -> Diagnostic:
-    """DFS302, when one step of a window reads the other or comes after it."""
+def cannot_overlap(
+    reader: Site, maker: Site, need: Need, *, may_lag: bool = False
+) -> Diagnostic:
+    """DFS302, when one step of a window reads the other or comes after it.
+
+    `may_lag` says that the step of the iteration before could stand there.
+    """
     variable = need.variable
     if need.after:
         return Diagnostic(
@@ -112,7 +142,7 @@ def cannot_overlap(reader: Site, maker: Site, need: Need) -> Diagnostic:
             helps=(f"put {reader.label} into a later window, or leave out 'after'",),
         )
     help_ = f"put {reader.label} into a later window"
-    if not reader.previous:
+    if may_lag:
         help_ += ", or 'prev.' before it"
     touches, first = _why(need)
     if variable:
@@ -253,7 +283,12 @@ def overlap_claims(run: Run, needs: Sequence[Sequence[Need]]) -> Iterator[Diagno
             (n for n in needs[later] if run.number.get(n.step) == earlier), None
         )
         if direct is not None:
-            yield cannot_overlap(right, left, direct)
+            yield cannot_overlap(
+                right,
+                left,
+                direct,
+                may_lag=_may_lag(run.events[later], left, run.events, needs),
+            )
         else:
             links = chain(run, needs, earlier, later)
             way = in_words(run, links) if links else ""

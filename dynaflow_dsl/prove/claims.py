@@ -12,6 +12,7 @@ from dynaflow_dsl.bind.model import BoundSection
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Severity
 from dynaflow_dsl.plan.model import Plan
 from dynaflow_dsl.prove.machine import Access, Machine, Step
+from dynaflow_dsl.prove.messages import REPORT
 from dynaflow_dsl.prove.paths import chain_of_waits
 from dynaflow_dsl.resolve.model import MAIN, Stream, Window
 from dynaflow_dsl.resolve.model import Step as ScheduledStep
@@ -195,6 +196,7 @@ def _something_orders(
         Label(left.span),
         (Label(right.span, "claimed to run at the same time"),),
         notes=(way,) if way else (),
+        helps=(REPORT,),
     )
 
 

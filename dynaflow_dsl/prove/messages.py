@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from dynaflow_dsl.bind.model import AFTER, BEFORE, GAP
 from dynaflow_dsl.bind.uses import GROUP
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.prove.machine import Access, Fault, Kind
+from dynaflow_dsl.resolve.model import MAIN
 from dynaflow_dsl.source import Span
+
+REPORT = "report it with the schedule: waits and frees are the compiler's work"
 
 CODES: dict[Kind, str] = {
     "unbound": "DFS707",
@@ -50,11 +54,17 @@ def _diagnostic(fault: Fault) -> Diagnostic:
 
 def _ways_out(fault: Fault) -> Iterator[str]:
     """Waits and frees are the compiler's work, so there is a way around alone."""
-    yield "report it with the schedule: waits and frees are the compiler's work"
+    yield REPORT
     here, there = fault.here, fault.there
-    if here is not None and there is not None and here.stream != there.stream:
-        names = " and ".join(sorted({_part(here), _part(there)}))
-        yield f"until then, run {names} on one stream"
+    if here is None or there is None or here.stream == there.stream:
+        return
+    # What no part holds runs on main.
+    parts = sorted({_part(each) for each in (here, there) if each.layer is not None})
+    parts = [name for name in parts if name not in (BEFORE, AFTER, GAP)]
+    if len(parts) == 2:
+        yield f"until then, run {parts[0]} and {parts[1]} on one stream"
+    elif parts:
+        yield f"until then, run {parts[0]} on {MAIN}"
 
 
 def _part(access: Access) -> str:

@@ -92,7 +92,7 @@ def test_nanoflow_with_two_steps_exchanged() -> None:
         ("ffn[2]", "reads o_reduce_2"),
         ("o_reduce[2]", "produces what ffn[2] reads"),
     ]
-    assert overlap.helps == ("put ffn[2] into a later window, or 'prev.' before it",)
+    assert overlap.helps == ("put ffn[2] into a later window",)
 
     assert early.code == "DFS301"
     assert early.message == "ffn_reduce[0] is issued before ffn[0], which it reads"
@@ -101,7 +101,7 @@ def test_nanoflow_with_two_steps_exchanged() -> None:
         ("ffn[0]", "produced only here"),
     ]
     assert early.helps == (
-        "put ffn_reduce[0] after ffn[0], or write prev.ffn_reduce[0] to run it one "
+        "put ffn_reduce[0] below ffn[0], or write prev.ffn_reduce[0] to run it one "
         "iteration later",
     )
 
@@ -179,4 +179,4 @@ def test_a_step_of_the_layer_before_is_not_told_to_go_further_back() -> None:
         assert not any("prev.prev" in text for text in diagnostic.helps)
     early = found(CHAIN, {"b": "side"}, 2, windows, "side")[0]
     assert early.message == "prev.c[1] is issued before prev.b[1], which it reads"
-    assert early.helps == ("put prev.c[1] after prev.b[1]",)
+    assert early.helps == ("put prev.c[1] below prev.b[1]",)
