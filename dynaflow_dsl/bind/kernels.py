@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dynaflow_dsl.bind.colours import COMMUTATIVE, Program, colours
+from dynaflow_dsl.bind.colours import COMMUTATIVE, Program, colours, function_of
 from dynaflow_dsl.bind.model import Body, KernelCall
 from dynaflow_dsl.graph.model import (
     Argument,
     Graph,
     Operation,
     Reference,
+    Size,
     TensorType,
     TracedKernel,
     Value,
@@ -95,7 +96,7 @@ class _State:
 
     paired: Mapping[str, str] = field(default_factory=dict)
     tensors: Mapping[str, str] = field(default_factory=dict)
-    scalars: Mapping[str, Scalar] = field(default_factory=dict)
+    scalars: Mapping[str, Scalar | Size] = field(default_factory=dict)
 
 
 class _Matcher:
@@ -173,8 +174,12 @@ class _Matcher:
             return self._no_match(
                 state, f"reads {_said(mine)}", f"reads {_said(other)}"
             )
-        same = (mine.operator, len(mine.arguments), [n for n, _ in mine.keywords]) == (
-            other.operator,
+        same = (
+            function_of(mine),
+            len(mine.arguments),
+            [n for n, _ in mine.keywords],
+        ) == (
+            function_of(other),
             len(other.arguments),
             [n for n, _ in other.keywords],
         )
@@ -224,7 +229,11 @@ class _Matcher:
                 for left, right in zip(mine, other, strict=True):
                     found = found and self._arguments(operation, left, right, found)
                 return found
-            case ((bool() | int() | float()), float()) if other in self.open:
+            case (
+                ((bool() | int() | float()), float())
+                | ((int() | Size()), int())
+                | (str(), str())
+            ) if other in self.open:
                 name = self.open[other]
                 if state.scalars.get(name, mine) == mine:
                     scalars = {**state.scalars, name: mine}

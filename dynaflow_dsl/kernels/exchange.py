@@ -26,9 +26,10 @@ def dispatched(
     ranks: int,
     group: str,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Reference: `dynaflow_dsl.models.exchange.dispatch`."""
+    """Reference: `dynaflow_dsl.models.exchange.dispatch` of tokens [..., width]."""
+    rows = tokens.view(-1, tokens.shape[-1])
     made: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = _OPERATORS.dispatch(
-        tokens, experts, room, local, ranks, group
+        rows, experts, room, local, ranks, group
     )
     return made
 
@@ -57,7 +58,8 @@ def push_dispatch(
     torch._assert_async(
         (arriving.sum(0) <= room).all(), "a rank has no room for its experts' tokens"
     )
-    buffer = push(peers, "dispatched", tokens, outgoing, arriving, room, programs)
+    rows = tokens.reshape(-1, tokens.shape[-1])
+    buffer = push(peers, "dispatched", rows, outgoing, arriving, room, programs)
     return receive(peers, buffer, by_rank[:, peers.rank], room, programs)
 
 
@@ -159,15 +161,19 @@ def combined(
     experts: torch.Tensor,
     weights: torch.Tensor,
     arrived: torch.Tensor,
+    residual: torch.Tensor,
     local: int,
     ranks: int,
     group: str,
 ) -> torch.Tensor:
-    """Reference: `dynaflow_dsl.models.exchange.combine`."""
+    """Reference: `dynaflow_dsl.models.exchange.combine`, added to the residual.
+
+    `residual`, [..., width], has a row for each token.
+    """
     made: torch.Tensor = _OPERATORS.combine(
         rows, experts, weights, arrived, local, ranks, group
     )
-    return made
+    return residual + made.view(residual.shape)
 
 
 @kernel(reference=combined, mutates=(), communicator="ep", uses=("push_combine",))
@@ -176,21 +182,25 @@ def push_combine(
     experts: torch.Tensor,
     weights: torch.Tensor,
     arrived: torch.Tensor,
+    residual: torch.Tensor,
     local: int,
     ranks: int,
     group: str,
     programs: int = 16,
 ) -> torch.Tensor:
-    """`combine` by stores into the senders' memory, which add up what they find there."""
+    """`combine` by stores into the senders' memory, who add up what they find there.
+
+    The sum over choices and the addition to the residual are one kernel.
+    """
     peers = peers_of(group, rows)
     if peers is None:
-        return combined(rows, experts, weights, arrived, local, ranks, group)
+        return combined(rows, experts, weights, arrived, residual, local, ranks, group)
     home = sort_by_expert(experts, local * ranks)
     table = tell_counts(peers, "combine_counts", arrived)  # receiver, sender
     back = Outgoing(torch.arange(rows.shape[0], device=rows.device), arrived, 1)
     room = experts.numel()
     buffer = push(peers, "combined", rows, back, table, room, programs)
-    return add_up(peers, buffer, home, experts, weights, programs)
+    return add_up(peers, buffer, home, experts, weights, residual, programs)
 
 
 def add_up(
@@ -199,9 +209,10 @@ def add_up(
     home: Outgoing,
     experts: torch.Tensor,
     weights: torch.Tensor,
+    residual: torch.Tensor,
     programs: int,
 ) -> torch.Tensor:
-    """The weighted sums, [tokens, width], of the results that came back."""
+    """`residual` and the weighted sums of the results that came back."""
     from dynaflow_dsl.kernels import launches
 
     returned = buffer.of_rank[peers.rank]
@@ -209,12 +220,13 @@ def add_up(
     width = returned.shape[1]
     places = torch.empty_like(home.order)
     places[home.order] = torch.arange(home.order.numel(), device=places.device)
-    summed = returned.new_empty(tokens, width)
+    summed = returned.new_empty(residual.shape)
     wide = torch.promote_types(returned.dtype, weights.dtype)
     launches.add_weighted[(min(programs, tokens),)](
         returned,
         places,
         weights.contiguous(),
+        residual.contiguous(),
         summed,
         tokens,
         width,

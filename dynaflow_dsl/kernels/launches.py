@@ -25,7 +25,7 @@ def add_norm_of_partials(
     RANKS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """`hidden = residual + sum of the ranks' partials`, and its RMS norm, row by row."""
+    """`hidden = residual + sum of partials`, and its RMS norm, row by row."""
     kind = residual.dtype.element_ty
     column = tl.arange(0, BLOCK)
     inside = column < width
@@ -161,6 +161,7 @@ def add_weighted(
     returned,
     places,
     weights,
+    before,
     summed,
     rows,
     width,
@@ -168,11 +169,12 @@ def add_weighted(
     NARROW: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """For each token the sum of its choices' results times their weights.
+    """For each token, its residual and its choices' results times their weights.
 
-    The result of choice `c` of token `t` is row `places[t * CHOICES + c]` of `returned`.
-    NARROW says that the products are rounded to the dtype of `returned`, as PyTorch
-    does where weights have no wider one; sums are in float32 either way.
+    The result of choice `c` of token `t` is row `places[t * CHOICES + c]` of
+    `returned`; `before` has a row for each token. NARROW says that the products are
+    rounded to the dtype of `returned`, as PyTorch does where weights have no wider one.
+    They are added in float32, and that is rounded before the residual is added.
     """
     kind = returned.dtype.element_ty
     column = tl.arange(0, BLOCK)
@@ -189,4 +191,6 @@ def add_weighted(
                 product = product.to(kind).to(tl.float32)
             total += product
         place = tl.cast(token, tl.int64) * width + column
+        residual = tl.load(before + place, mask=inside, other=0.0).to(tl.float32)
+        total = total.to(kind).to(tl.float32) + residual
         tl.store(summed + place, total.to(kind), mask=inside)

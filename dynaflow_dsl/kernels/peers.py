@@ -1,8 +1,8 @@
 """Memory that the ranks of one machine read and write in each other.
 
-Symmetric memory of PyTorch: every rank makes a buffer of the same shape, and all map all
-of them. Nobody on the other side takes part in a copy, so what orders one rank's writes
-before another's reads is a barrier on the streams of all.
+Symmetric memory of PyTorch: every rank makes a buffer of the same shape, and all map
+all of them. Nobody on the other side takes part in a copy, so what orders one rank's
+writes before another's reads is a barrier on the streams of all.
 """
 
 from __future__ import annotations

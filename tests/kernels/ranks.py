@@ -82,6 +82,7 @@ def interpreted() -> Iterator[None]:
     os.environ["TRITON_INTERPRET"] = "1"
     try:
         import dynaflow_dsl.kernels.launches as _  # noqa: F401 - made here, once
+
         yield
     finally:
         del os.environ["TRITON_INTERPRET"]

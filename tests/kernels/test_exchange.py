@@ -85,20 +85,23 @@ def test_pushed_rows_are_those_of_the_collectives(
     rows = [torch.randn(tokens, WIDTH).to(dtype) for _ in range(ranks)]
     weights = [torch.rand(tokens, CHOICES).to(weights_dtype) for _ in range(ranks)]
     room = tokens * CHOICES * ranks
+    residual = torch.randn(tokens, 1, WIDTH).to(dtype)
     world = World(ranks)
     collectives(world, monkeypatch)
 
     def both(rank: Rank, pushed: bool) -> list[torch.Tensor]:
         k, role = rank.rank, f"ep{rank.rank}"
         send = push_dispatch if pushed else exchange.dispatch._init_fn
-        bring = push_combine if pushed else exchange.combine._init_fn
         made: list[torch.Tensor] = []
         for times in (1, 2):
             sent = send(times * rows[k], experts[k], room, LOCAL, ranks, role)
             results = sent[0] * (1 + sent[1][:, None])
-            back = bring(
-                results.to(dtype), experts[k], weights[k], sent[2], LOCAL, ranks, role
-            )
+            given = (results.to(dtype), experts[k], weights[k], sent[2])
+            if pushed:
+                back = push_combine(*given, residual, LOCAL, ranks, role)
+            else:
+                summed = exchange.combine._init_fn(*given, LOCAL, ranks, role)
+                back = residual + summed.view(residual.shape)
             made += [*sent, back]
         return made
 
@@ -110,8 +113,10 @@ def test_pushed_rows_are_those_of_the_collectives(
 
     for made, wanted in zip(world.run(work), expected, strict=True):
         for one, other in zip(made, wanted, strict=True):
-            # Sums are added in another order than PyTorch's; all else is copied.
-            assert_close(one, other)
+            # Sums are added in another order than PyTorch's; all else is copied. The
+            # interpreter cuts what a GPU rounds to bfloat16.
+            near = {"atol": 0.05, "rtol": 0.02} if dtype == torch.bfloat16 else {}
+            assert_close(one, other, **near)
         for one, other in zip(made[:3], wanted[:3], strict=True):
             assert torch.equal(one, other)
 
