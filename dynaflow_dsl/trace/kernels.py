@@ -126,7 +126,7 @@ class KernelReader:
         axes = {name: _axes(type_, bounds) for name, type_ in names.items()}
         used = {one.name: one for each in axes.values() for one in each if one}
         dims = {
-            name: tuple(one and one.name for one in each) for name, each in axes.items()
+            name: tuple(one and one.text for one in each) for name, each in axes.items()
         }
 
         def arguments(sizes: Mapping[str, int]) -> tuple[torch.Tensor, ...]:
@@ -334,14 +334,19 @@ def _open_scalar(via: Via, name: str) -> DiagnosticError:
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """An axis whose size varies: a dimension of the model, or a multiple or product.
+    """An axis whose size varies: a dimension of the model, a multiple, or a product.
 
-    To the reference each is a dimension of its own, of this name.
+    To the reference a product is a dimension of its own, of this name.
     """
 
+    factor: int
     name: str
     size: Size
     bounds: tuple[int, int | None]
+
+    @property
+    def text(self) -> str:
+        return self.name if self.factor == 1 else f"{self.factor} * {self.name}"
 
 
 def _axes(
@@ -353,12 +358,11 @@ def _axes(
         if not size.dimensions:
             axes.append(None)
             continue
-        name = "_times_".join(size.dimensions)
-        if size.factor != 1:
-            name = f"{name}_times_{size.factor}"
         lows, highs = zip(*(bounds[each] for each in size.dimensions), strict=True)
-        high = None if None in highs else size.factor * math.prod(highs)
-        axes.append(_Axis(name, size, (size.factor * math.prod(lows), high)))
+        high = None if None in highs else math.prod(highs)
+        name = "_times_".join(size.dimensions)
+        product = Size(1, size.dimensions)
+        axes.append(_Axis(size.factor, name, product, (math.prod(lows), high)))
     return tuple(axes)
 
 
@@ -369,7 +373,7 @@ def _example(
     device: str,
 ) -> torch.Tensor:
     shape = [
-        size.factor if axis is None else sizes[axis.name]
+        size.factor * (1 if axis is None else sizes[axis.name])
         for size, axis in zip(type_.shape, axes, strict=True)
     ]
     return torch.empty(shape, dtype=getattr(torch, type_.dtype), device=device)
