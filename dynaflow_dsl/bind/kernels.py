@@ -229,14 +229,10 @@ class _Matcher:
                 for left, right in zip(mine, other, strict=True):
                     found = found and self._arguments(operation, left, right, found)
                 return found
-            case (
-                ((bool() | int() | float()), float())
-                | ((int() | Size()), int())
-                | (str(), str())
-            ) if other in self.open:
-                name = self.open[other]
-                if state.scalars.get(name, mine) == mine:
-                    scalars = {**state.scalars, name: mine}
+            case _, float() | int() | str() if other in self.open:
+                name, number = self.open[other], _scalar(mine, other)
+                if number is not None and state.scalars.get(name, number) == number:
+                    scalars = {**state.scalars, name: number}
                     return _State(state.paired, state.tensors, scalars)
         if type(mine) is type(other) and mine == other:
             return state
@@ -250,6 +246,20 @@ class _Matcher:
         if len(state.paired) > self.deepest.depth:
             self.deepest = Difference(len(state.paired), part, reference)
         return None
+
+
+def _scalar(mine: Argument, stand_in: float | int | str) -> Scalar | Size | None:
+    """What a part has where the reference has a stand-in; None if that cannot be."""
+    match stand_in, mine:
+        case float(), bool() | int() | float():
+            return mine
+        case int(), bool():
+            return None
+        case int(), int() | Size():
+            return mine
+        case str(), str():
+            return mine
+    return None
 
 
 def _makers(operations: Sequence[Operation]) -> dict[str, tuple[Operation, int]]:

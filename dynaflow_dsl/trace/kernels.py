@@ -126,7 +126,8 @@ class KernelReader:
         axes = {name: _axes(type_, bounds) for name, type_ in names.items()}
         used = {one.name: one for each in axes.values() for one in each if one}
         dims = {
-            name: tuple(one and one.text for one in each) for name, each in axes.items()
+            name: tuple(None if one is None else one.text for one in each)
+            for name, each in axes.items()
         }
 
         def arguments(sizes: Mapping[str, int]) -> tuple[torch.Tensor, ...]:
