@@ -34,7 +34,13 @@ class World:
     def run(self, work: Callable[[Rank], T]) -> list[T]:
         """What `work` returns on each rank."""
         with ThreadPoolExecutor(self.size) as pool:
-            return list(pool.map(lambda k: self._alone(work, k), range(self.size)))
+            started = [pool.submit(self._alone, work, k) for k in range(self.size)]
+        errors = [each.exception() for each in started]
+        # Ranks that wait for one that failed only say that they waited.
+        first = [e for e in errors if not isinstance(e, threading.BrokenBarrierError)]
+        for error in (*filter(None, first), *filter(None, errors)):
+            raise error
+        return [each.result() for each in started]
 
     def _alone(self, work: Callable[[Rank], T], rank: int) -> T:
         try:
