@@ -167,7 +167,11 @@ class Folder:
                     Diagnostic(
                         "DFS108",
                         "this may divide by zero",
-                        Label(expression.right.span, "0 for some sizes of a step"),
+                        Label(
+                            expression.right.span,
+                            "always 0" if low == high else "0 for some sizes of a step",
+                        ),
+                        helps=("divide by a number that is above 0 in every step",),
                     )
                 )
                 return None

@@ -211,6 +211,9 @@ class Replays:
         a step that is given them copies nothing. Graphs of all sizes read the same
         memory. For other sizes it is memory of its own.
         """
+        # What is made here is zeroed on this stream, and filled on that of a step.
+        if not self._backend.is_recording():
+            self._backend.take_turn()
         target = None
         # Without phases that a graph goes by, a step replays none.
         if sizes.keys() >= set(self._dimensions):

@@ -92,6 +92,22 @@ def test_graphs_in_pieces_follow_each_other(
     assert callers.faults() & {"overwritten", "race"}
 
 
+def test_buffers_are_made_in_a_turn_of_their_own(
+    halves: ModuleType, toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who makes them on one stream does not zero what a step on another one fills."""
+    callers = Callers(monkeypatch, tuple(SIZES))
+    step = loaded(halves, toy, monkeypatch, QueueGraphs(callers=callers), CAPTURE)
+    server = Server(4)
+    with callers.on("here"):
+        step.buffers(batch=4)
+    for _ in range(2):
+        arguments = server.step(4)
+        with callers.on("there"):
+            step(*arguments)
+    assert callers.faults() == set()
+
+
 def test_lent_results_hold_until_the_next_step(
     halves: ModuleType, toy: Toy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
