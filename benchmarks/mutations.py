@@ -5,8 +5,9 @@
 
 Every wait, record, free, hold, slice, join of pieces and join of streams of every plan
 is left out or moved, one at a time, and everything, steps too, is given something else
-than it should have: a stream, an event, a layer, a piece, a tensor. The simulator, which shares no code with `prove`,
-runs the result in every order of its streams and says whether it does harm.
+than it should have: a stream, an event, a layer, a piece, a tensor. The simulator,
+which shares no code with `prove`, runs the result in every order of its streams and
+says whether it does harm.
 """
 
 from __future__ import annotations
@@ -106,16 +107,17 @@ def counted(plan: Plan) -> dict[str, Any]:
 
 
 HARMLESS = """\
-A mutation is harmless when what it changes has no effect on any order: a wait, a record
-or a slice that moves past statements of other streams or of the host; a name that lives
-longer than it has to (a free that is left out or comes later, up to the place where the
-name is given away); a name that goes earlier, but still after its maker's stream knows
-all readers; a record that comes later in its stream, so that waits for it wait for
-more; a value held until the join that would have been given away safely; a join of
-streams for which main has waited anyway; a buffer more than there has to be; a step or
-a record on a stream that has waited for as much; a wait for another event that knows as
-much; the axis of a single piece. No wait can be left out: the waits of a plan are irredundant
-([decision 5](decisions/0005-waits-are-irredundant.md)).
+A mutation is harmless when what it changes has no effect on any order: a wait, a
+record or a slice that moves past statements of other streams or of the host; a name
+that lives longer than it has to (a free that is left out or comes later, up to the
+place where the name is given away); a name that goes earlier, but still after its
+maker's stream knows all readers; a record that comes later in its stream, so that
+waits for it wait for more; a value held until the join that would have been given
+away safely; a join of streams for which main has waited anyway; a buffer more than
+there has to be; a step or a record on a stream that has waited for as much; a wait
+for another event that knows as much; the axis of a single piece. No wait can be left
+out: the waits of a plan are irredundant ([decision
+5](decisions/0005-waits-are-irredundant.md)).
 """
 
 
