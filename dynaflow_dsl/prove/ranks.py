@@ -96,11 +96,20 @@ def _parting(
             f"issue them in the order of the model: {pair[1].label} before "
             f"{pair[0].label}"
         )
-    else:
+    elif any(each.step.piece is not None for each, _ in run):
         ways.append(
             "keep the collectives out of the split: run their parts over all pieces, "
-            "as in 'part[*]'"
+            "as in 'part[*]' of an 'order'"
         )
+    kernels = [
+        kernel
+        for kernel in binding.kernels
+        if any(kernel.part == each.step.part for each, _ in (*run, *other))
+    ]
+    ways += [
+        f"leave out 'via {kernel.via.kernel.name}' of part {kernel.part}"
+        for kernel in kernels[:3]
+    ]
     shown = pair or tuple(access for _, access in (run or other)[:1])
     words = ("comes first here", "comes first there") if pair else ("is one",)
     return Diagnostic(
@@ -112,7 +121,14 @@ def _parting(
             for access, word in zip(shown, words, strict=True)
             if access.span is not None
         ),
-        notes=(note, *_by_kernels(binding, run, other)),
+        notes=(
+            note,
+            *(
+                f"{kernel.part} runs through the kernel '{kernel.via.kernel.name}' "
+                "here, and by its own operations in 'sequential'"
+                for kernel in kernels
+            ),
+        ),
         helps=tuple(ways),
     )
 
@@ -123,17 +139,6 @@ def _exchanged(run: _Sequence, other: _Sequence) -> tuple[Access, ...]:
         if mine != theirs:
             return here, next(access for each, access in run if each == theirs)
     return ()
-
-
-def _by_kernels(binding: Binding, run: _Sequence, other: _Sequence) -> Iterator[str]:
-    """The parts that meet other ranks in one way here and in another way there."""
-    met = {each.step.part for each, _ in (*run, *other)}
-    for kernel in binding.kernels:
-        if kernel.part in met:
-            yield (
-                f"{kernel.part} runs through the kernel '{kernel.via.kernel.name}' "
-                "here, and by its own operations in 'sequential'"
-            )
 
 
 def _sequences(

@@ -186,4 +186,9 @@ def test_a_rank_that_runs_a_kernel_meets_none_that_runs_its_operations() -> None
             "right runs through the kernel 'fused' here, and by its own operations in "
             "'sequential'"
         )
+        assert said.helps == (
+            "choose this schedule in a 'select' with 'equal batch' and 'when batch >= "
+            "2:'",
+            "leave out 'via fused' of part right",
+        )
         assert prove(replace(plan, binding=binding), {"batch"}).ok
