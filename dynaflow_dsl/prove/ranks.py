@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from dynaflow_dsl.bind.model import Binding
+from dynaflow_dsl.bind.model import Binding, Body
 from dynaflow_dsl.bind.uses import (
     GROUP,
     SYMMETRIC,
@@ -158,7 +158,7 @@ def _sequences(
             [
                 (resource, f"kernel {name}")
                 for resource in of_kernel(kernel, body)
-                if resource.what in (GROUP, SYMMETRIC)
+                if _meets_ranks(resource, body)
             ]
             for body in next(
                 part.bodies for part in binding.parts if part.name == kernel.part
@@ -171,6 +171,16 @@ def _sequences(
         for number, (resource, what) in enumerate(by_body[step.part][body]):
             found[resource].append((_Meeting(step, f"{what} {number}"), access))
     return found
+
+
+def _meets_ranks(resource: Resource, body: Body) -> bool:
+    """Whether a kernel that stands for a program meets other ranks over something.
+
+    Memory that ranks may write into is there for that where the program has collectives.
+    """
+    if resource.what == SYMMETRIC:
+        return any(map(is_collective, body.operations))
+    return resource.what == GROUP
 
 
 def _meetings(operations: Sequence[Operation]) -> Iterator[tuple[Resource, str]]:
