@@ -176,7 +176,7 @@ def _sequences(
 def _meets_ranks(resource: Resource, body: Body) -> bool:
     """Whether a kernel that stands for a program meets other ranks over something.
 
-    Memory that ranks may write into is there for that where the program has collectives.
+    Memory that ranks write into is there for that where the program has collectives.
     """
     if resource.what == SYMMETRIC:
         return any(map(is_collective, body.operations))
