@@ -16,9 +16,12 @@ from dynaflow_dsl.emit.layout import (
     commented,
     deleted,
     lay_out,
+    listed,
 )
 from dynaflow_dsl.emit.phrases import merged, which_option, why_waited
+from dynaflow_dsl.emit.writing import Writing, writing_of
 from dynaflow_dsl.plan.model import (
+    Allocate,
     Block,
     Call,
     Choice,
@@ -61,13 +64,14 @@ class Line:
 class StepWriter:
     """What the text of one method depends on besides its statements.
 
-    `attributes` maps parts to the executor's attributes. `streams` are those of this
-    program; with a single one everything runs where it is called. `words` spells what
+    `attributes` maps parts to the executor's attributes, and `writing` those that are
+    called with tensors for some of their results. `streams` are those of this program; with a single one everything runs where it is called. `words` spells what
     the schedule and the model name. `split` tells whether anything is cut.
     """
 
     plan: Plan
     attributes: Mapping[str, str]
+    writing: Mapping[Writing, str]
     streams: tuple[str, ...]
     words: Words
     split: bool
@@ -136,17 +140,30 @@ class StepWriter:
             yield Line(f"{margin}held = []")
 
     def _split_size(self) -> str:
-        """Where the size of the split dimension can be read off an input."""
         split = self.plan.binding.schedule.split
         assert split is not None
+        return self._dimension(split.dimension)
+
+    def _dimension(self, name: str) -> str:
+        """Where the size of a dimension can be read off an input."""
         candidates = []
         for item in self.plan.binding.graph.inputs:
             if item.argument is None:
                 continue
             for axis, size in enumerate(item.value.type.shape):
-                if size.dimensions == (split.dimension,) and size.factor == 1:
+                if size.dimensions == (name,) and size.factor == 1:
                     candidates.append(f"{self._input(item.name)}.shape[{axis}]")
         return candidates[0]
+
+    def _empty(self, made: Allocate) -> Bracket:
+        """Memory for a tensor that steps write."""
+        shape: list[Expression] = []
+        for size in made.type.shape:
+            names = [self._dimension(name) for name in size.dimensions]
+            factor = [str(size.factor)] if size.factor != 1 or not names else []
+            shape.append(" * ".join([*factor, *names]))
+        options = [f"dtype=torch.{made.type.dtype}", "device=self.device"]
+        return call("torch.empty", [listed(shape), *options])
 
     def _block(self, block: Block, where: str, indent: int) -> Iterator[Line]:
         margin = " " * indent
@@ -162,7 +179,13 @@ class StepWriter:
         statements = block.statements
         for k, statement in enumerate(statements):
             following = statements[k + 1] if k + 1 < len(statements) else None
-            yield from self._statement(statement, following, indent)
+            before = statements[k - 1] if k else None
+            match before, statement:
+                case (Allocate(stream=here), Call(stream=there)) if here == there:
+                    # In the block of the tensors that it writes.
+                    yield from self._called(statement, indent)
+                case _:
+                    yield from self._statement(statement, following, indent)
 
     def _statement(
         self, statement: Statement, following: Statement | None, indent: int
@@ -183,6 +206,9 @@ class StepWriter:
                 yield from _explained(wait, why_waited(statement, following), indent)
             case Slices(targets, base):
                 yield from self._slices(targets, base, margin)
+            case Allocate(target, stream=stream):
+                lines = lay_out(f"{target} = ", self._empty(statement), "", indent + 4)
+                yield from self._on_stream(stream, lines, indent)
             case Merge(target, pieces, axis, stream, order):
                 joined = merged(pieces, axis, order)
                 lines = lay_out(f"{target} = ", joined, "", indent + 4)
@@ -219,14 +245,20 @@ class StepWriter:
             yield from (Line(line[4:]) for line in lines)
 
     def _call(self, step: Call, indent: int) -> Iterator[Line]:
-        arguments: list[Expression] = [str(step.layer)]
-        arguments += [self._operand(operand) for operand in step.operands]
-        inner = indent
         if self.on_streams:
             yield Line(f"{' ' * indent}with {self._stream(step.stream)}:")
-            inner += 4
-        head = f"self.{self.attributes[step.part]}"
-        for text in assigned(step.results, call(head, arguments), inner):
+        yield from self._called(step, indent)
+
+    def _called(self, step: Call, indent: int) -> Iterator[Line]:
+        """The call itself, in the block of its stream."""
+        arguments: list[Expression] = [str(step.layer)]
+        arguments += [self._operand(operand) for operand in step.operands]
+        arguments += [self._operand(target.where) for target in step.into]
+        name = self.attributes[step.part]
+        if step.into:
+            name = self.writing[writing_of(step)]
+        inner = indent + 4 if self.on_streams else indent
+        for text in assigned(step.results, call(f"self.{name}", arguments), inner):
             yield Line(text, step.label, self._layer(step), step.span)
 
     def _layer(self, step: Call) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from dynaflow_dsl.bind.model import Binding
+from dynaflow_dsl.bind.model import Binding, Instance
 from dynaflow_dsl.bind.uses import uses_of
 from dynaflow_dsl.plan.model import (
+    Allocate,
     Call,
     Choice,
     Free,
@@ -23,6 +24,7 @@ from dynaflow_dsl.plan.model import (
     Return,
     Slices,
     Statement,
+    Target,
     Variable,
     Wait,
 )
@@ -120,6 +122,8 @@ class Execution:
                 machine.wait(stream, event, span)
             case Slices(targets, base):
                 self._slices(targets, base, i, span)
+            case Allocate():
+                self._allocate(statement, i, span)
             case Merge():
                 self._merge(statement, span)
             case Free(variables):
@@ -174,10 +178,30 @@ class Execution:
             machine.read(content, access, variable)
         self._effects(call, layer, access)
         self._weights(call, layer, access)
-        if len(call.results) != len(instance.outputs):
+        elsewhere = {target.output for target in call.into}
+        outputs = [v for k, v in enumerate(instance.outputs) if k not in elsewhere]
+        if len(call.results) != len(outputs):
             machine.fault("value", f"{call.label} gives other results", call.span)
-        for name, value in zip(call.results, instance.outputs, strict=False):
+        for target in call.into:
+            self._write(target, call, instance, access, i)
+        for name, value in zip(call.results, outputs, strict=False):
             machine.bind(name, Content(value, call.piece, Storage(access)), call.span)
+
+    def _write(
+        self, target: Target, call: Call, instance: Instance, access: Access, i: int
+    ) -> None:
+        """A result goes to its own rows of a tensor that was made for it."""
+        content, name = self._content(target.where, i)
+        if content is None:
+            said = f"{call.label} writes {name}, which is not there"
+            self.machine.fault("unbound", said, call.span)
+            return
+        made = instance.outputs[target.output : target.output + 1]
+        if (content.value, content.piece) != (*made, call.piece):
+            found = _said(content.piece, content.value)
+            said = f"{call.label} writes a result of its own where {found} belongs"
+            self.machine.fault("value", said, call.span)
+        self.machine.write(content, access, name)
 
     def _effects(self, call: Call, layer: int, access: Access) -> None:
         """What the step touches and uses beside the tensors that it takes."""
@@ -263,6 +287,25 @@ class Execution:
             held = content if whole else content._replace(piece=piece)
             self.machine.bind(target, held, span)
 
+    def _allocate(self, made: Allocate, i: int, span: Span | None) -> None:
+        """A tensor for the rows of all pieces, or for what a part makes in one."""
+        access = self.machine.issue(made.stream, f"making {made.target}", span)
+        if not self.machine.knows(made.stream, self.start):
+            said = f"{access.label} runs before {made.stream} has waited for the start"
+            self.machine.fault("race", said, span)
+        part, layer = self.parts.get(made.part), made.layer.at(i)
+        if part is None or not 0 <= layer < len(part.instances):
+            self.machine.fault("value", f"{made.target} is for no step", span)
+            return
+        value = part.instances[layer].outputs[made.output]
+        cut = value in self.made_in_pieces and self.pieces > 1
+        if cut and self.binding.axes.get(value) != 0:
+            said = f"{made.target} has no rows for each piece of {value}"
+            self.machine.fault("value", said, span)
+        rows = tuple(range(self.pieces)) if cut else (None,)
+        content = Content(value, None, Storage(access, rows=rows))
+        self.machine.bind(made.target, content, span)
+
     def _merge(self, merge: Merge, span: Span | None) -> None:
         machine = self.machine
         target, pieces, axis = merge.target, merge.pieces, merge.axis
@@ -311,6 +354,9 @@ class Execution:
             if content.value != wanted or not merged:
                 machine.fault("value", f"{name} is returned for {wanted}", span)
             storage = content.storage
+            if set(storage.rows) - set(storage.writers):
+                said = f"{name} is returned before all of it is written"
+                machine.fault("value", said, span)
             if not storage.from_outside and storage.made.stream != MAIN:
                 machine.fault(
                     "freed",

@@ -9,7 +9,7 @@ is known to have finished. What a stream did last stands for all that it did bef
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -48,11 +48,17 @@ class Access:
 
 @dataclass(slots=True, eq=False)
 class Storage:
-    """Memory made by one access and read by others; of each stream the last reader."""
+    """Memory made by one access and read by others; of each stream the last reader.
+
+    What is made for others to write is theirs by `row`, a piece each or all of it
+    (None), and `writers` are those that have written theirs. Else it is made at once.
+    """
 
     made: Access
     readers: dict[str, Access] = field(default_factory=dict)
     from_outside: bool = False
+    rows: tuple[int | None, ...] = ()
+    writers: dict[int | None, Access] = field(default_factory=dict)
 
 
 class Content(NamedTuple):
@@ -177,14 +183,50 @@ class Machine:
         storage = content.storage
         if storage.from_outside:
             return
-        made = storage.made
-        if not self.knows(access.stream, made):
+        for made in (storage.made, *self._written(content, access, variable)):
+            if not self.knows(access.stream, made):
+                self._both(
+                    "race",
+                    f"{access.label} reads {variable} without waiting for {made.label}",
+                    access,
+                    made,
+                )
+        storage.readers[access.stream] = access
+
+    def _written(
+        self, content: Content, access: Access, variable: str
+    ) -> Iterator[Access]:
+        """Who has written what is read; a fault where nobody did."""
+        storage = content.storage
+        whole = content.piece is None or storage.rows in ((), (None,))
+        for row in storage.rows if whole else (content.piece,):
+            if (writer := storage.writers.get(row)) is not None:
+                yield writer
+            else:
+                piece = "" if row is None else f" piece {row} of"
+                said = f"{access.label} reads{piece} {variable}, which nobody wrote"
+                self.fault("value", said, access.span)
+
+    def write(self, content: Content, access: Access, variable: str) -> None:
+        """An access writes its rows of a storage that was made for it, and once."""
+        storage, row = content.storage, content.piece
+        if row not in storage.rows:
+            said = f"{access.label} writes {variable}, which was not made for that"
+            self.fault("value", said, access.span)
+            return
+        if not self.knows(access.stream, storage.made):
             self._both(
                 "race",
-                f"{access.label} reads {variable} without waiting for {made.label}",
+                f"{access.label} writes {variable} without waiting for "
+                f"{storage.made.label}",
                 access,
-                made,
+                storage.made,
             )
+        if (other := storage.writers.get(row)) is not None:
+            said = f"{access.label} writes in {variable} what {other.label} wrote"
+            self.fault("value", said, access.span)
+        storage.writers[row] = access
+        # The memory may go when writers are done as well.
         storage.readers[access.stream] = access
 
     def touch(

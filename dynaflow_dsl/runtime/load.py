@@ -19,6 +19,7 @@ from dynaflow_dsl.runtime.fetch import HostWeights, fetched_paths
 from dynaflow_dsl.runtime.fetch import place as place_model
 from dynaflow_dsl.runtime.graphs import GraphBackend, Pools, make_graphs
 from dynaflow_dsl.runtime.kernels import ComparedOnce, Kernel, source_digest
+from dynaflow_dsl.runtime.model import every_part
 from dynaflow_dsl.runtime.module_map import ModuleMap, read_map
 from dynaflow_dsl.runtime.notes import add_place
 from dynaflow_dsl.runtime.report import FetchedMemory
@@ -248,7 +249,7 @@ def _load_one(
         }
     for one in fetched.values():
         tensors = {**tensors, **one.views}
-    parts = executor.parts()
+    parts = every_part(executor.parts())
     weights = {
         name: part_weights(name, part, tensors, module_map.module)
         for name, part in parts.items()

@@ -15,7 +15,7 @@ from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.executor import Executor, attach
 from dynaflow_dsl.runtime.inductor import FakeWorld, Size
 from dynaflow_dsl.runtime.inputs import dimensions_of, dtype_of, factors
-from dynaflow_dsl.runtime.model import PhaseSplit, TensorSpec
+from dynaflow_dsl.runtime.model import PhaseSplit, TensorSpec, every_part
 from dynaflow_dsl.runtime.streams import CallingThread, CpuStreams
 from dynaflow_dsl.runtime.weights import Weights, record
 
@@ -90,6 +90,7 @@ def observe(
     world = FakeWorld(dimensions_of(executor.inputs) if sizes is None else ())
     world.sizes.update(sizes or {})
     observed = Observed()
+    parts = every_part(executor.parts())
     results: dict[Variant, Any] = {}
 
     def interceptor(part: str, position: int) -> Callable[..., Any]:
@@ -118,11 +119,19 @@ def observe(
                 count = _fresh_outputs(returned, (*fake.values(), *arguments))
                 if count is not None:
                     observed.fresh[variant] = count
+            if sizes is None:
+                # `sequential` writes no results into tensors, and `step` does.
+                for attribute, into in parts[part].into.items():
+                    made = results[variant]
+                    listed = made if isinstance(made, tuple | list) else (made,)
+                    given = [_copied(listed[k]) for k in into.results]
+                    interceptor(attribute, position)(*arguments, *given)
             return _copied(results[variant])
 
         return call
 
     fake_executor = executor.__new__(executor)
+    fake_executor.device = device
     attach(
         fake_executor,
         {
@@ -145,7 +154,7 @@ def observe(
         fake_executor,
         {
             name: [through_kernel(part.instead_of, k) for k in range(len(part.layers))]
-            for name, part in executor.parts().items()
+            for name, part in parts.items()
             if part.kernel
         },
     )
