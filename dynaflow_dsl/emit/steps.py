@@ -179,21 +179,23 @@ class StepWriter:
         statements = block.statements
         for k, statement in enumerate(statements):
             following = statements[k + 1] if k + 1 < len(statements) else None
-            before = statements[k - 1] if k else None
-            match before, statement:
-                case (Allocate(stream=here), Call(stream=there)) if here == there:
-                    # In the block of the tensors that it writes.
-                    yield from self._called(statement, indent)
-                case _:
-                    yield from self._statement(statement, following, indent)
+            call_behind = _call_behind(statements, k)
+            if call_behind is not None and _call_behind(statements, k - 1) is (
+                call_behind
+            ):
+                # A step shares a block with the tensors that are made for it.
+                yield from self._in_block(statement, indent)
+            else:
+                yield from self._statement(statement, following, indent)
 
     def _statement(
         self, statement: Statement, following: Statement | None, indent: int
     ) -> Iterator[Line]:
         margin = " " * indent
         match statement:
-            case Call():
-                yield from self._call(statement, indent)
+            case Call(stream=stream):
+                yield from self._with(stream, indent)
+                yield from self._in_block(statement, indent)
             case Record(event, stream, first):
                 done = call(f"{self._stream(stream)}.record", [])
                 lines = lay_out(f"{event} = ", done, "", indent)
@@ -206,9 +208,9 @@ class StepWriter:
                 yield from _explained(wait, why_waited(statement, following), indent)
             case Slices(targets, base):
                 yield from self._slices(targets, base, margin)
-            case Allocate(target, stream=stream):
-                lines = lay_out(f"{target} = ", self._empty(statement), "", indent + 4)
-                yield from self._on_stream(stream, lines, indent)
+            case Allocate(stream=stream):
+                yield from self._with(stream, indent)
+                yield from self._in_block(statement, indent)
             case Merge(target, pieces, axis, stream, order):
                 joined = merged(pieces, axis, order)
                 lines = lay_out(f"{target} = ", joined, "", indent + 4)
@@ -239,26 +241,33 @@ class StepWriter:
         self, stream: str, lines: Sequence[str], indent: int
     ) -> Iterator[Line]:
         if self.on_streams:
-            yield Line(f"{' ' * indent}with {self._stream(stream)}:")
+            yield from self._with(stream, indent)
             yield from map(Line, lines)
         else:
             yield from (Line(line[4:]) for line in lines)
 
-    def _call(self, step: Call, indent: int) -> Iterator[Line]:
+    def _with(self, stream: str, indent: int) -> Iterator[Line]:
         if self.on_streams:
-            yield Line(f"{' ' * indent}with {self._stream(step.stream)}:")
-        yield from self._called(step, indent)
+            yield Line(f"{' ' * indent}with {self._stream(stream)}:")
 
-    def _called(self, step: Call, indent: int) -> Iterator[Line]:
-        """The call itself, in the block of its stream."""
+    def _in_block(self, statement: Statement, indent: int) -> Iterator[Line]:
+        """What stands in the block of its stream."""
+        inner = indent + 4 if self.on_streams else indent
+        match statement:
+            case Call():
+                yield from self._call(statement, inner)
+            case Allocate(target):
+                made = self._empty(statement)
+                yield from map(Line, lay_out(f"{target} = ", made, "", inner))
+
+    def _call(self, step: Call, indent: int) -> Iterator[Line]:
         arguments: list[Expression] = [str(step.layer)]
         arguments += [self._operand(operand) for operand in step.operands]
         arguments += [self._operand(target.where) for target in step.into]
         name = self.attributes[step.part]
         if step.into:
             name = self.writing[writing_of(step)]
-        inner = indent + 4 if self.on_streams else indent
-        for text in assigned(step.results, call(f"self.{name}", arguments), inner):
+        for text in assigned(step.results, call(f"self.{name}", arguments), indent):
             yield Line(text, step.label, self._layer(step), step.span)
 
     def _layer(self, step: Call) -> str:
@@ -317,6 +326,23 @@ class StepWriter:
         else:
             bracket = Bracket("", "(", tuple(texts))
             yield from map(Line, lay_out("return ", bracket, "", indent))
+
+
+def _call_behind(statements: Sequence[Statement], k: int) -> Call | None:
+    """The call that a statement is, or whose results go into the tensor that it makes
+    right before, on the same stream."""
+    made: set[str] = set()
+    while 0 <= k < len(statements):
+        match statements[k]:
+            case Allocate(target, stream):
+                made.add(f"{target} on {stream}")
+                k += 1
+            case Call(stream=stream, into=into) as found:
+                here = {f"{target.where.name} on {stream}" for target in into}
+                return found if made <= here else None
+            case _:
+                break
+    return None
 
 
 def _of_one_list(

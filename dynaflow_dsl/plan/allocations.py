@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from dynaflow_dsl.bind.model import AFTER, BEFORE
 from dynaflow_dsl.plan.clocks import Run
 from dynaflow_dsl.plan.lifetimes import Place
-from dynaflow_dsl.plan.model import Allocate, Layer, PieceOf, Target, Variable
+from dynaflow_dsl.plan.model import Allocate, PieceOf, Target, Variable
 from dynaflow_dsl.plan.timeline import Event
 from dynaflow_dsl.plan.variables import VariableTable, bound
 from dynaflow_dsl.resolve.model import MAIN
@@ -60,21 +60,18 @@ def place_allocations(run: Run, table: VariableTable) -> Allocations:
     """As late as can be: where the first step that writes runs, if the others follow it
     on its stream; else behind the last work of main that all of them follow."""
     found = Allocations()
-    writers: dict[tuple[str, int], list[int]] = defaultdict(list)
+    writers: dict[str, list[int]] = defaultdict(list)
     for n, event in enumerate(run.events):
-        for k, value in written(event, table):
-            writers[value, k].append(n)
-    for (value, k), events in writers.items():
-        first = run.events[events[0]]
-        site, layer, when = first.site, first.site.layer, "ready"
-        n = events[0]
-        if table.is_made_on_main(value):
-            n = _on_main(events, run)
-            site, layer, when = run.events[n].site, Layer(first.iteration), "done"
+        for _, value in written(event, table):
+            writers[value].append(n)
+    for value, events in writers.items():
+        on_main = table.is_made_on_main(value)
+        n = _on_main(events, run) if on_main else events[0]
+        place = Place(run.events[n].site, "done" if on_main else "ready")
         name = table.written[value]
-        made = Allocate(name, first.site.part, layer, k, site.stream, table.type(value))
         # A loop's text is that of its first pass.
-        found.at[Place(site, when)].setdefault(name, made)
+        made = Allocate(name, place.site.stream, table.types[value])
+        found.at[place].setdefault(name, made)
         found.names[n].append(name)
     return found
 

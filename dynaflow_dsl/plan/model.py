@@ -153,15 +153,9 @@ class Slices:
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """`target = torch.empty(...)` on a stream, which steps write, each its own rows.
-
-    It is for result `output` of a part in an iteration, of all pieces, of this `type`.
-    """
+    """`target = torch.empty(...)` on a stream, for steps to write, each its rows."""
 
     target: str
-    part: str
-    layer: Layer
-    output: int
     stream: str
     type: TensorType
 

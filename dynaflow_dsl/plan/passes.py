@@ -103,7 +103,7 @@ class _Passes:
         instance = bound(item.step.part, table.binding).instances[item.iteration]
         for k, value in enumerate(instance.outputs):
             if (name := table.written.get(value)) is not None:
-                new = None if value in self.begun else table.type(value)
+                new = None if value in self.begun else table.types[value]
                 found.append((k, name, new))
                 self.begun.add(value)
         return tuple(found)

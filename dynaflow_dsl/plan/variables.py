@@ -105,10 +105,6 @@ class VariableTable:
         """Whether a part runs once though the program is split."""
         return self.pieces > 1 and part in self.binding.joined
 
-    def type(self, value: str) -> TensorType:
-        """Shape, strides and dtype of all of a value."""
-        return self.types[value]
-
     def is_made_on_main(self, value: str) -> bool:
         """Whether what steps write is made on main, and not with the first of them.
 

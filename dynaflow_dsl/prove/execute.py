@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from dynaflow_dsl.bind.model import Binding, Instance
+from dynaflow_dsl.bind.model import Binding
 from dynaflow_dsl.bind.uses import uses_of
+from dynaflow_dsl.graph.model import Size, TensorType
 from dynaflow_dsl.plan.model import (
     Allocate,
     Call,
@@ -24,18 +25,11 @@ from dynaflow_dsl.plan.model import (
     Return,
     Slices,
     Statement,
-    Target,
     Variable,
     Wait,
 )
-from dynaflow_dsl.prove.machine import (
-    Access,
-    Content,
-    Machine,
-    Owner,
-    Step,
-    Storage,
-)
+from dynaflow_dsl.prove.machine import Machine, Owner, Step
+from dynaflow_dsl.prove.memory import Access, Content, Row, Storage
 from dynaflow_dsl.prove.order import writers_before
 from dynaflow_dsl.resolve.model import MAIN
 from dynaflow_dsl.source import Span
@@ -122,8 +116,8 @@ class Execution:
                 machine.wait(stream, event, span)
             case Slices(targets, base):
                 self._slices(targets, base, i, span)
-            case Allocate():
-                self._allocate(statement, i, span)
+            case Allocate(target, stream, layout):
+                self._allocate(target, stream, layout, span)
             case Merge():
                 self._merge(statement, span)
             case Free(variables):
@@ -178,30 +172,34 @@ class Execution:
             machine.read(content, access, variable)
         self._effects(call, layer, access)
         self._weights(call, layer, access)
-        elsewhere = {target.output for target in call.into}
-        outputs = [v for k, v in enumerate(instance.outputs) if k not in elsewhere]
-        if len(call.results) != len(outputs):
-            machine.fault("value", f"{call.label} gives other results", call.span)
+        left = dict(enumerate(instance.outputs))
         for target in call.into:
-            self._write(target, call, instance, access, i)
-        for name, value in zip(call.results, outputs, strict=False):
+            made = Content(left.pop(target.output, ""), call.piece, Storage(access))
+            self._write(target.where, made, access, i)
+        if len(call.results) != len(left):
+            machine.fault("value", f"{call.label} gives other results", call.span)
+        for name, value in zip(call.results, left.values(), strict=False):
             machine.bind(name, Content(value, call.piece, Storage(access)), call.span)
 
-    def _write(
-        self, target: Target, call: Call, instance: Instance, access: Access, i: int
-    ) -> None:
-        """A result goes to its own rows of a tensor that was made for it."""
-        content, name = self._content(target.where, i)
+    def _write(self, where: Operand, made: Content, access: Access, i: int) -> None:
+        """A result goes to its rows of a tensor that was made for it."""
+        content, name = self._content(where, i)
         if content is None:
-            said = f"{call.label} writes {name}, which is not there"
-            self.machine.fault("unbound", said, call.span)
+            said = f"{access.label} writes {name}, which is not there"
+            self.machine.fault("unbound", said, access.span)
             return
-        made = instance.outputs[target.output : target.output + 1]
-        if (content.value, content.piece) != (*made, call.piece):
-            found = _said(content.piece, content.value)
-            said = f"{call.label} writes a result of its own where {found} belongs"
-            self.machine.fault("value", said, call.span)
-        self.machine.write(content, access, name)
+        self.machine.write(content, access, made, name)
+
+    def _allocate(
+        self, target: str, stream: str, layout: TensorType, span: Span | None
+    ) -> None:
+        """A tensor of rows that steps write: those of each piece, or all at once."""
+        access = self.machine.issue(stream, f"making {target}", span)
+        split = self.binding.schedule.split
+        cut = split is not None and layout.shape[:1] == (Size(1, (split.dimension,)),)
+        rows = tuple(Row() for _ in range(self.pieces if cut else 1))
+        storage = Storage(access, rows=rows)
+        self.machine.bind(target, Content("", None, storage), span)
 
     def _effects(self, call: Call, layer: int, access: Access) -> None:
         """What the step touches and uses beside the tensors that it takes."""
@@ -249,7 +247,11 @@ class Execution:
     def _content(self, operand: Operand, i: int) -> tuple[Content | None, str]:
         match operand:
             case Variable(name):
-                return self.machine.variables.get(name), name
+                content = self.machine.variables.get(name)
+                if content is not None and content.storage.rows:
+                    value = content.storage.value(content.piece)
+                    content = content._replace(value=value)
+                return content, name
             case InputOperand(name, layer, item, piece):
                 index = layer.at(i) if layer is not None else item
                 value = name if index is None else f"{name}.{index}"
@@ -261,6 +263,9 @@ class Execution:
                 content = self.machine.variables.get(name)
                 if content is None:
                     return None, name
+                if content.piece is None and content.storage.at(piece):
+                    value = content.storage.value(piece)
+                    return Content(value, piece, content.storage), name
                 axis = self.binding.axes.get(content.value)
                 if content.piece is not None or axis != 0:
                     # No rows of this piece alone.
@@ -286,25 +291,6 @@ class Execution:
         for piece, target in enumerate(targets):
             held = content if whole else content._replace(piece=piece)
             self.machine.bind(target, held, span)
-
-    def _allocate(self, made: Allocate, i: int, span: Span | None) -> None:
-        """A tensor for the rows of all pieces, or for what a part makes in one."""
-        access = self.machine.issue(made.stream, f"making {made.target}", span)
-        if not self.machine.knows(made.stream, self.start):
-            said = f"{access.label} runs before {made.stream} has waited for the start"
-            self.machine.fault("race", said, span)
-        part, layer = self.parts.get(made.part), made.layer.at(i)
-        if part is None or not 0 <= layer < len(part.instances):
-            self.machine.fault("value", f"{made.target} is for no step", span)
-            return
-        value = part.instances[layer].outputs[made.output]
-        cut = value in self.made_in_pieces and self.pieces > 1
-        if cut and self.binding.axes.get(value) != 0:
-            said = f"{made.target} has no rows for each piece of {value}"
-            self.machine.fault("value", said, span)
-        rows = tuple(range(self.pieces)) if cut else (None,)
-        content = Content(value, None, Storage(access, rows=rows))
-        self.machine.bind(made.target, content, span)
 
     def _merge(self, merge: Merge, span: Span | None) -> None:
         machine = self.machine
@@ -354,9 +340,6 @@ class Execution:
             if content.value != wanted or not merged:
                 machine.fault("value", f"{name} is returned for {wanted}", span)
             storage = content.storage
-            if set(storage.rows) - set(storage.writers):
-                said = f"{name} is returned before all of it is written"
-                machine.fault("value", said, span)
             if not storage.from_outside and storage.made.stream != MAIN:
                 machine.fault(
                     "freed",
@@ -370,6 +353,8 @@ class Execution:
 
 def _said(piece: int | None, value: str) -> str:
     """A value of the model, or a piece of one."""
+    if not value:
+        return "rows that are not all of one value"
     if piece is None:
         return f"all of {value}"
     return f"piece {piece} of {value}" if piece >= 0 else f"no piece of {value}"

@@ -9,11 +9,12 @@ is known to have finished. What a stream did last stands for all that it did bef
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from dynaflow_dsl.bind.uses import Resource
+from dynaflow_dsl.prove.memory import Access, Content, Storage
 from dynaflow_dsl.source import Span
 
 
@@ -30,43 +31,6 @@ class Owner(NamedTuple):
 
     part: str
     iteration: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Access:
-    """The `time`-th thing that a stream does, with its place in the file.
-
-    `layer` is its iteration, None where there is none.
-    """
-
-    stream: str
-    time: int
-    label: str
-    span: Span | None
-    layer: int | None = None
-
-
-@dataclass(slots=True, eq=False)
-class Storage:
-    """Memory made by one access and read by others; of each stream the last reader.
-
-    What is made for others to write is theirs by `row`, a piece each or all of it
-    (None), and `writers` are those that have written theirs. Else it is made at once.
-    """
-
-    made: Access
-    readers: dict[str, Access] = field(default_factory=dict)
-    from_outside: bool = False
-    rows: tuple[int | None, ...] = ()
-    writers: dict[int | None, Access] = field(default_factory=dict)
-
-
-class Content(NamedTuple):
-    """What a variable holds: a value of the graph, all of it (None) or one piece."""
-
-    value: str
-    piece: int | None
-    storage: Storage
 
 
 Kind = Literal["race", "order", "freed", "shared", "value", "unbound"]
@@ -183,7 +147,9 @@ class Machine:
         storage = content.storage
         if storage.from_outside:
             return
-        for made in (storage.made, *self._written(content, access, variable)):
+        for row in storage.at(content.piece):
+            row.readers[access.stream] = access
+        for made in storage.makers(content.piece):
             if not self.knows(access.stream, made):
                 self._both(
                     "race",
@@ -193,40 +159,31 @@ class Machine:
                 )
         storage.readers[access.stream] = access
 
-    def _written(
-        self, content: Content, access: Access, variable: str
-    ) -> Iterator[Access]:
-        """Who has written what is read; a fault where nobody did."""
-        storage = content.storage
-        whole = content.piece is None or storage.rows in ((), (None,))
-        for row in storage.rows if whole else (content.piece,):
-            if (writer := storage.writers.get(row)) is not None:
-                yield writer
-            else:
-                piece = "" if row is None else f" piece {row} of"
-                said = f"{access.label} reads{piece} {variable}, which nobody wrote"
-                self.fault("value", said, access.span)
+    def write(self, where: Content, access: Access, made: Content, name: str) -> None:
+        """An access writes what it made to rows of a storage that is for that.
 
-    def write(self, content: Content, access: Access, variable: str) -> None:
-        """An access writes its rows of a storage that was made for it, and once."""
-        storage, row = content.storage, content.piece
-        if row not in storage.rows:
-            said = f"{access.label} writes {variable}, which was not made for that"
+        Its stream must know that nobody uses them any more.
+        """
+        storage = where.storage
+        rows = storage.at(where.piece)
+        if not rows or (where.piece is None) != (made.piece is None):
+            said = f"{access.label} writes {name}, where what it makes has no place"
             self.fault("value", said, access.span)
             return
-        if not self.knows(access.stream, storage.made):
-            self._both(
-                "race",
-                f"{access.label} writes {variable} without waiting for "
-                f"{storage.made.label}",
-                access,
-                storage.made,
-            )
-        if (other := storage.writers.get(row)) is not None:
-            said = f"{access.label} writes in {variable} what {other.label} wrote"
-            self.fault("value", said, access.span)
-        storage.writers[row] = access
-        # The memory may go when writers are done as well.
+        readers = [other for row in rows for other in row.readers.values()]
+        users = (storage.made, *storage.makers(where.piece), *readers)
+        for other in dict.fromkeys(users):
+            if not self.knows(access.stream, other):
+                self._both(
+                    "race",
+                    f"{access.label} writes {name} without waiting for {other.label}",
+                    access,
+                    other,
+                )
+        for k, row in enumerate(rows):
+            row.value, row.writer = made.value, access
+            row.piece = k if made.piece is None else made.piece
+            row.readers.clear()
         storage.readers[access.stream] = access
 
     def touch(

@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import Any
 
 from dynaflow_dsl.plan.model import (
+    Allocate,
     Block,
     Call,
     Free,
@@ -59,6 +60,8 @@ def said(statement: Statement) -> str:
             return f"{stream}.wait({event})"
         case Slices(targets):
             return f"{', '.join(targets)} = slices"
+        case Allocate(target, stream):
+            return f"{target} = empty on {stream}"
         case Merge(target, pieces):
             return f"{target} = cat({', '.join(pieces)})"
         case Free(variables):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from dynaflow_dsl.plan.model import (
+    Allocate,
     Block,
     Call,
     Free,
@@ -13,6 +14,7 @@ from dynaflow_dsl.plan.model import (
     Join,
     Loop,
     Merge,
+    PieceOf,
     Plan,
     Program,
     Record,
@@ -93,6 +95,7 @@ def mutations(plan: Plan) -> Iterator[Mutation]:
     yield from removals(plan)
     yield from moves(plan)
     yield from swaps(plan)
+    yield from misplaced(plan)
     yield from fewer_buffers(plan)
 
 
@@ -111,6 +114,38 @@ def swaps(plan: Plan) -> Iterator[Mutation]:
         yield Mutation(
             f"{_kind(statement)} turned", _say(_where(plan, spot), statement), changed
         )
+
+
+def misplaced(plan: Plan) -> Iterator[Mutation]:
+    """Results that go to the rows of another piece, or are returned instead, and
+    tensors for them that another stream makes."""
+    pieces = plan.binding.schedule.pieces
+    for spot, s, statement in _statements(plan.step):
+        what = ""
+        changed: list[tuple[str, Statement]] = []
+        match statement:
+            case Call(into=into) if into:
+                what = _say(_where(plan, spot), statement)
+                for k, target in enumerate(into):
+                    rest = (*into[:k], *into[k + 1 :])
+                    results = (*statement.results, "elsewhere")
+                    kept = replace(statement, into=rest, results=results)
+                    changed.append(("Target removed", kept))
+                    if isinstance(target.where, PieceOf):
+                        other = (target.where.piece + 1) % pieces
+                        where = replace(target.where, piece=other)
+                        moved = (*into[:k], replace(target, where=where), *into[k + 1 :])
+                        changed.append(("Target moved", replace(statement, into=moved)))
+            case Allocate(target=name, stream=stream):
+                what = f"{_where(plan, spot)}: {name}"
+                for other_stream in plan.streams:
+                    if other_stream != stream:
+                        other_one = replace(statement, stream=other_stream)
+                        changed.append(("Allocate aside", other_one))
+        statements = _block(plan.step, spot).statements
+        for kind, one in changed:
+            block = (*statements[:s], one, *statements[s + 1 :])
+            yield Mutation(kind, what, with_block(plan, spot, block))
 
 
 # A segment of the program, and a block in it.
@@ -159,6 +194,10 @@ def _say(section: str, statement: Statement) -> str:
             return f"{section}: {event}"
         case Slices(targets) | Merge(_, targets):
             return f"{section}: {', '.join(targets)}"
+        case Allocate(target):
+            return f"{section}: {target}"
+        case Call(label=label):
+            return f"{section}: {label}"
         case Join():
             return section
         case _:

@@ -11,6 +11,7 @@ from random import Random
 from typing import TypeAlias, TypeVar
 
 from dynaflow_dsl.plan.model import (
+    Allocate,
     Call,
     Free,
     Hold,
@@ -125,7 +126,7 @@ def free_early(draft: Draft, random: Random) -> Draft | None:
         if isinstance(statement, Free) and name in statement.variables:
             draft = _without(draft, m)
             break
-        if isinstance(statement, Call | Merge) and name in _made(statement):
+        if name in _bound(statement):
             break
     return _inserted(draft, n, Free((name,)))
 
@@ -177,7 +178,11 @@ def _read(statement: Statement) -> set[str]:
     match statement:
         case Free(names) | Hold(names) | Merge(_, names):
             return set(names)
-        case Call(operands=operands) | Return(operands):
+        case Call(operands=operands, into=into):
+            where = (target.where for target in into)
+            given = (*operands, *where)
+            return {o.name for o in given if isinstance(o, Variable | PieceOf)}
+        case Return(operands):
             return {o.name for o in operands if isinstance(o, Variable | PieceOf)}
         case Slices(_, Variable(name)):
             return {name}
@@ -359,6 +364,8 @@ def _bound(statement: Statement) -> tuple[str, ...]:
             return _made(statement)
         case Slices(targets):
             return targets
+        case Allocate(target):
+            return (target,)
         case _:
             return ()
 
