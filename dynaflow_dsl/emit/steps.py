@@ -15,6 +15,7 @@ from dynaflow_dsl.emit.layout import (
     comment_above,
     commented,
     deleted,
+    flat,
     lay_out,
     listed,
 )
@@ -142,9 +143,9 @@ class StepWriter:
     def _split_size(self) -> str:
         split = self.plan.binding.schedule.split
         assert split is not None
-        return self._dimension(split.dimension)
+        return flat(self._dimension(split.dimension))
 
-    def _dimension(self, name: str) -> str:
+    def _dimension(self, name: str) -> Expression:
         """Where the size of a dimension can be read off an input."""
         candidates = []
         for item in self.plan.binding.graph.inputs:
@@ -152,16 +153,19 @@ class StepWriter:
                 continue
             for axis, size in enumerate(item.value.type.shape):
                 if size.dimensions == (name,) and size.factor == 1:
-                    candidates.append(f"{self._input(item.name)}.shape[{axis}]")
+                    shape = f"{self._input(item.name)}.shape"
+                    candidates.append(listed([str(axis)], shape))
         return candidates[0]
 
     def _empty(self, made: Allocate) -> Bracket:
         """Memory for a tensor that steps write."""
         shape: list[Expression] = []
         for size in made.type.shape:
-            names = [self._dimension(name) for name in size.dimensions]
-            factor = [str(size.factor)] if size.factor != 1 or not names else []
-            shape.append(" * ".join([*factor, *names]))
+            factors = [self._dimension(name) for name in size.dimensions]
+            if size.factor != 1 or not factors:
+                factors = [str(size.factor), *factors]
+            product = " * ".join(map(flat, factors))
+            shape.append(product if len(factors) > 1 else factors[0])
         options = [f"dtype=torch.{made.type.dtype}", "device=self.device"]
         return call("torch.empty", [listed(shape), *options])
 

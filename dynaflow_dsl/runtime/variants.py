@@ -91,6 +91,7 @@ def observe(
     world.sizes.update(sizes or {})
     observed = Observed()
     parts = every_part(executor.parts())
+    writing = {name: part.into for name, part in parts.items()}
     results: dict[Variant, Any] = {}
 
     def interceptor(part: str, position: int) -> Callable[..., Any]:
@@ -121,7 +122,7 @@ def observe(
                     observed.fresh[variant] = count
             if sizes is None:
                 # `sequential` writes no results into tensors, and `step` does.
-                for attribute, into in parts[part].into.items():
+                for attribute, into in writing.get(part, {}).items():
                     made = results[variant]
                     listed = made if isinstance(made, tuple | list) else (made,)
                     given = [_copied(listed[k]) for k in into.results]

@@ -84,7 +84,7 @@ def _segment(segments: Sequence[Segment], where: str) -> int:
         case ["loop"]:
             return loops[0]
         case ["rest"]:
-            return loops[-1] + 1
+            return len(segments) - 2
         case ["layer", number]:
             return 1 + int(number)
     raise AssertionError(where)
