@@ -3,7 +3,7 @@
     python -m benchmarks.mutations > benchmarks/results/mutations.json
     python -m benchmarks.mutations --table > docs/mutations.md
 
-Every wait, record, free, hold, slice, join of pieces and join of streams of every plan
+Every wait, record, free, hold, slice, allocation, join of pieces and of streams of a plan
 is left out or moved, one at a time. The simulator, which shares no code with `prove`,
 runs the result in every order of its streams and says whether it does harm.
 """
@@ -27,7 +27,7 @@ from dynaflow_dsl.trace import load_target, trace
 from tests.prove.program_mutations import mutations
 from tests.simulator.verdict import judge_plan
 
-LAYERS = 3
+LAYERS = 4
 RESULTS = Path(__file__).parent / "results" / "mutations.json"
 FACTS: Mapping[str, Scalar] = {"arch": "sm90"}
 
@@ -130,7 +130,7 @@ def page(document: Mapping[str, Any]) -> str:
         "",
         "Would the proof notice if the compiler forgot a wait, or dropped a tensor",
         "too early? Here every statement of the shipped schedules' plans that keeps",
-        "order or memory (models cut to three layers) is left out, moved by a",
+        "order or memory (models cut to four layers) is left out, moved by a",
         "statement or a block, or turned around, one at a time. A simulator that",
         "shares no code with `prove` runs each result in every order that its streams",
         "allow, and says whether anything goes wrong. `prove` must refuse what does",

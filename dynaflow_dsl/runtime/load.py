@@ -22,6 +22,7 @@ from dynaflow_dsl.runtime.kernels import ComparedOnce, Kernel, source_digest
 from dynaflow_dsl.runtime.model import every_part
 from dynaflow_dsl.runtime.module_map import ModuleMap, read_map
 from dynaflow_dsl.runtime.notes import add_place
+from dynaflow_dsl.runtime.replay import Estimate
 from dynaflow_dsl.runtime.report import FetchedMemory
 from dynaflow_dsl.runtime.retraced import check_graphs
 from dynaflow_dsl.runtime.select import Choice, Selected
@@ -254,6 +255,7 @@ def _load_one(
         name: part_weights(name, part, tensors, module_map.module)
         for name, part in parts.items()
     }
+    all_weights = weights
     functions = {
         name: [part.function(position) for position in range(len(part.layers))]
         for name, part in parts.items()
@@ -300,6 +302,18 @@ def _load_one(
                 static=static,
             )
         )
+    estimate: Estimate | None = None
+    if graphs is not None:
+        # As above; nothing runs before somebody asks.
+        from dynaflow_dsl.runtime.estimate import Estimator
+
+        plain = {name: part for name, part in parts.items() if not part.kernel}
+        estimate = Estimator(
+            executor,
+            {name: list(map(part.function, range(len(part.layers)))) for name, part in plain.items()},
+            {name: all_weights[name] for name in plain},
+            device,
+        )
     checker = None
     if _checks():
         # Here, since it imports what no unchecked step needs.
@@ -332,6 +346,7 @@ def _load_one(
             graphs=graphs,
             lend=lend,
             trusted=trusted,
+            estimate=estimate,
             fetched=FetchedMemory(
                 sum(one.host for one in fetched.values()),
                 sum(one.buffers for one in fetched.values()),

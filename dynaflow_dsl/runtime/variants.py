@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -15,6 +17,7 @@ from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.executor import Executor, attach
 from dynaflow_dsl.runtime.inductor import FakeWorld, Size
 from dynaflow_dsl.runtime.inputs import dimensions_of, dtype_of, factors
+from dynaflow_dsl.runtime.live_memory import LiveMemory
 from dynaflow_dsl.runtime.model import PhaseSplit, TensorSpec, every_part
 from dynaflow_dsl.runtime.streams import CallingThread, CpuStreams
 from dynaflow_dsl.runtime.weights import Weights, record
@@ -79,12 +82,14 @@ def observe(
     device: torch.device,
     sizes: Mapping[str, int] | None = None,
     unsplit: bool = False,
+    memory: LiveMemory | None = None,
 ) -> Observed:
     """Run `sequential` on fake tensors and note what every part is called with.
 
     `functions` and `weights` are those of each part's iterations. Layers whose inputs
     look the same run once. With `sizes`, numbers instead of symbols, what runs is what
-    a step of these sizes runs, or with `unsplit` what it runs without a split. Raises
+    a step of these sizes runs, or with `unsplit` what it runs without a split, and
+    `memory` counts what it takes. Raises
     LoadError (DFS805) when the operations hold for one size of a dimension only.
     """
     world = FakeWorld(dimensions_of(executor.inputs) if sizes is None else ())
@@ -93,6 +98,8 @@ def observe(
     parts = every_part(executor.parts())
     writing = {name: part.into for name, part in parts.items()}
     results: dict[Variant, Any] = {}
+    taken: dict[Variant, int] = {}
+    counted = LiveMemory() if memory is None else memory
 
     def interceptor(part: str, position: int) -> Callable[..., Any]:
         function = functions[part][position]
@@ -114,12 +121,18 @@ def observe(
                 )
             observed.parts.setdefault(variant, part)
             if variant not in results:
-                fake = {name: _fake(layout, world) for name, layout in layouts}
-                returned = _run_once(part, function, fake, arguments)
+                with counted.paused():
+                    fake = {name: _fake(layout, world) for name, layout in layouts}
+                with counted.apart() as found:
+                    returned = _run_once(part, function, fake, arguments)
+                (taken[variant],) = found
+                counted.forget(returned)
                 results[variant] = returned
                 count = _fresh_outputs(returned, (*fake.values(), *arguments))
                 if count is not None:
                     observed.fresh[variant] = count
+            else:
+                counted.take(taken[variant])
             if sizes is None:
                 # `sequential` writes no results into tensors, and `step` does.
                 for attribute, into in writing.get(part, {}).items():
@@ -175,12 +188,15 @@ def observe(
             for spec in executor.inputs.values()
         ]
         if sizes is None or unsplit or not fake_executor.fills(sizes):
-            fake_executor.sequential(*inputs)
+            run = fake_executor.sequential
         else:
             names = executor.stream_names
             fake_executor.streams = CpuStreams(*map(CallingThread, ("main", *names)))
             rows = {"phases": sizes} if isinstance(executor.split, PhaseSplit) else {}
-            fake_executor.step(*inputs, **rows)
+            run = partial(fake_executor.step, **rows)
+        # Symbols have no number of bytes.
+        with nullcontext() if memory is None else memory:
+            run(*inputs)
     if fixed := world.fixed():
         ties = ", ".join(f"{name} = {value}" for name, value in fixed.items())
         raise LoadError(
