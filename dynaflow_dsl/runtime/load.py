@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -33,6 +34,8 @@ from dynaflow_dsl.runtime.weights import (
     part_weights,
     record,
 )
+
+_log = logging.getLogger("dynaflow_dsl.runtime")
 
 
 def loader(
@@ -138,6 +141,10 @@ def loader(
             )
             for executor, own_streams in zip(executors, made, strict=True)
         ]
+        if _log.isEnabledFor(logging.INFO):
+            for executor in loaded:
+                if executor.replays is not None:
+                    _log.info("%s", executor.report())
         if select is not None:
             entries = {
                 entry: Selected(entry, choose, [e for e in loaded if e.entry == entry])
