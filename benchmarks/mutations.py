@@ -64,7 +64,7 @@ def shipped() -> list[str]:
 
 
 def plans(path: str) -> Iterator[tuple[str, Plan]]:
-    """The plans of a file for its model of three layers, with what each is for."""
+    """The plans of a file for its model of four layers, with what each is for."""
     file = pipeline.read_schedule(folder("schedules") / path).unwrap()
     assert file.model is not None
     given = dict(file.model.arguments) | {"layers": LAYERS}
