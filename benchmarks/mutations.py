@@ -3,8 +3,8 @@
     python -m benchmarks.mutations > benchmarks/results/mutations.json
     python -m benchmarks.mutations --table > docs/mutations.md
 
-Every wait, record, free, hold, slice, allocation, join of pieces and of streams of a plan
-is left out or moved, one at a time. The simulator, which shares no code with `prove`,
+Every wait, record, free, hold, slice, allocation, join of pieces and join of streams of
+every plan is left out or moved, one at a time. The simulator, which shares no code with `prove`,
 runs the result in every order of its streams and says whether it does harm.
 """
 

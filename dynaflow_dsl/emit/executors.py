@@ -154,9 +154,7 @@ class ModuleWriter:
                     part, weights, plan, prefix, bound, functions
                 )
                 entry = part_entry(part, through, weights, iterations, (), instead)
-                stepped[part.name] = _beside(
-                    attributes.values(), part.name, "kernel"
-                )
+                stepped[part.name] = _beside(attributes.values(), part.name, "kernel")
                 key = f"{string(stepped[part.name])}: "
                 rows += lay_out(key, entry, ",", 12)
         arguments = [words.arguments[argument] for argument, _ in graph.signature]

@@ -66,8 +66,9 @@ class StepWriter:
     """What the text of one method depends on besides its statements.
 
     `attributes` maps parts to the executor's attributes, and `writing` those that are
-    called with tensors for some of their results. `streams` are those of this program; with a single one everything runs where it is called. `words` spells what
-    the schedule and the model name. `split` tells whether anything is cut.
+    called with tensors for some of their results. `streams` are those of this program;
+    with a single one everything runs where it is called. `words` spells what the
+    schedule and the model name. `split` tells whether anything is cut.
     """
 
     plan: Plan

@@ -77,7 +77,8 @@ def write_into(
     if many:
         which = "some of its results" if left else "its results"
     about = [f"{part}, with {which} written into {' and '.join(outs.values())}.", ""]
-    lines += docstring([*about, *(f"{row:<{width}}  {type_}" for row, type_ in rows)], 4)
+    table = [f"{row:<{width}}  {type_}" for row, type_ in rows]
+    lines += docstring([*about, *table], 4)
     lines += assigned(made, call(text, ["w", *parameters]), 4)
     for k in results:
         lines += lay_out("", call("aten.copy_.default", [outs[k], made[k]]), "", 4)

@@ -14,7 +14,7 @@ from dynaflow_dsl.graph.model import Operation, Reference, TensorType
 from dynaflow_dsl.graph.operands import read_values
 from dynaflow_dsl.graph.rowwise.pointwise import NOT_POINTWISE
 
-# Reductions, and copies to another dtype, whose results are written like pointwise ones.
+# Reductions, and copies to another dtype, whose results are written as pointwise ones.
 _WRITTEN_ALIKE = frozenset(
     {
         "aten._softmax.default",

@@ -51,7 +51,8 @@ def lay_out(
         if left := writer.items(count):
             found = sites(left, len(stretches) + 1, count, loop=False, left=True)
             stretches.append(Stretch(section, count, count + 1, tuple(found)))
-    return surround(tuple(stretches), span, merges=bool(set(table.merged) - set(table.written)))
+    merges = set(table.merged) - set(table.written)
+    return surround(tuple(stretches), span, merges=bool(merges))
 
 
 @dataclass(slots=True)

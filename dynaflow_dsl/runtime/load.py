@@ -262,11 +262,11 @@ def _load_one(
         name: part_weights(name, part, tensors, module_map.module)
         for name, part in parts.items()
     }
-    all_weights = weights
     functions = {
         name: [part.function(position) for position in range(len(part.layers))]
         for name, part in parts.items()
     }
+    all_functions, all_weights = functions, weights
     own_texts = {
         name: [
             partial(function, record(own))
@@ -314,10 +314,10 @@ def _load_one(
         # As above; nothing runs before somebody asks.
         from dynaflow_dsl.runtime.estimate import Estimator
 
-        plain = {name: part for name, part in parts.items() if not part.kernel}
+        plain = [name for name, part in parts.items() if not part.kernel]
         estimate = Estimator(
             executor,
-            {name: list(map(part.function, range(len(part.layers)))) for name, part in plain.items()},
+            {name: all_functions[name] for name in plain},
             {name: all_weights[name] for name in plain},
             device,
         )

@@ -37,10 +37,12 @@ from dynaflow_dsl.runtime.streams import Streams
 Sizes: TypeAlias = tuple[int, ...]
 Step: TypeAlias = Callable[..., Any]
 
+
 class Estimate(Protocol):
     """Bytes that a step of some sizes takes at most; None where nobody knows."""
 
-    def __call__(self, sizes: Mapping[str, int], *, unsplit: bool) -> int | None: ...
+    def __call__(self, sizes: Mapping[str, int], *, unsplit: bool) -> int | None:
+        """Of the step as scheduled, or without its split."""
 
 
 # The number of rows of each phase, for graphs that go by phases.

@@ -90,12 +90,13 @@ class StepReport:
             )
         for sizes in self.waiting:
             bound = self.expected.get(sizes)
-            most = "" if bound is None else f", takes {bound / 1e6:.1f} MB at most"
-            yield f"  {sizes}: not captured yet{most}"
+            taken = "" if bound is None else f", takes {bound / 1e6:.1f} MB at most"
+            yield f"  {sizes}: not captured yet{taken}"
         if self.expected:
+            most = max(self.expected.values())
             yield (
-                f"  the pool they share grows to {max(self.expected.values()) / 1e6:.1f} "
-                f"MB at most, {self.free / 1e6:.1f} MB are free"
+                f"  the pool they share grows to {most / 1e6:.1f} MB at most, "
+                f"{self.free / 1e6:.1f} MB are free"
             )
         for sizes, reason in self.refused.items():
             yield f"  {sizes}: not captured, {reason}"

@@ -89,8 +89,8 @@ def observe(
     `functions` and `weights` are those of each part's iterations. Layers whose inputs
     look the same run once. With `sizes`, numbers instead of symbols, what runs is what
     a step of these sizes runs, or with `unsplit` what it runs without a split, and
-    `memory` counts what it takes. Raises
-    LoadError (DFS805) when the operations hold for one size of a dimension only.
+    `memory` counts what it takes. Raises LoadError (DFS805) when the operations hold
+    for one size of a dimension only.
     """
     world = FakeWorld(dimensions_of(executor.inputs) if sizes is None else ())
     world.sizes.update(sizes or {})
@@ -137,8 +137,8 @@ def observe(
                 # `sequential` writes no results into tensors, and `step` does.
                 for attribute, into in writing.get(part, {}).items():
                     made = results[variant]
-                    listed = made if isinstance(made, tuple | list) else (made,)
-                    given = [_copied(listed[k]) for k in into.results]
+                    outputs = made if isinstance(made, tuple | list) else (made,)
+                    given = [_copied(outputs[k]) for k in into.results]
                     interceptor(attribute, position)(*arguments, *given)
             return _copied(results[variant])
 

@@ -134,8 +134,10 @@ def misplaced(plan: Plan) -> Iterator[Mutation]:
                     if isinstance(target.where, PieceOf):
                         other = (target.where.piece + 1) % pieces
                         where = replace(target.where, piece=other)
-                        moved = (*into[:k], replace(target, where=where), *into[k + 1 :])
-                        changed.append(("Target moved", replace(statement, into=moved)))
+                        moved = replace(target, where=where)
+                        into_other = (*into[:k], moved, *into[k + 1 :])
+                        one = replace(statement, into=into_other)
+                        changed.append(("Target moved", one))
             case Allocate(target=name, stream=stream):
                 what = f"{_where(plan, spot)}: {name}"
                 for other_stream in plan.streams:
@@ -143,8 +145,8 @@ def misplaced(plan: Plan) -> Iterator[Mutation]:
                         other_one = replace(statement, stream=other_stream)
                         changed.append(("Allocate aside", other_one))
         statements = _block(plan.step, spot).statements
-        for kind, one in changed:
-            block = (*statements[:s], one, *statements[s + 1 :])
+        for kind, instead in changed:
+            block = (*statements[:s], instead, *statements[s + 1 :])
             yield Mutation(kind, what, with_block(plan, spot, block))
 
 

@@ -61,7 +61,7 @@ def test_loading_tells_the_log(
     assert "batch = 4: not captured yet, takes" in caplog.text
     caplog.clear()
     with caplog.at_level(logging.INFO, logger="dynaflow_dsl.runtime"):
-        loaded(halves, toy, monkeypatch, FakeGraphs(), capture=None)
+        halves.load(toy, compile=False, capture=False)
     assert caplog.text == ""
 
 
@@ -97,5 +97,3 @@ def test_memory_is_counted_while_it_is_alive() -> None:
         memory.forget(third)
         assert memory.live == 5 * FLOATS
     assert memory.peak == (5 + 5) * FLOATS + 1000
-
-
