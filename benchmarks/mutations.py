@@ -4,8 +4,8 @@
     python -m benchmarks.mutations --table > docs/mutations.md
 
 Every wait, record, free, hold, slice, allocation, join of pieces and join of streams of
-every plan is left out or moved, one at a time. The simulator, which shares no code with `prove`,
-runs the result in every order of its streams and says whether it does harm.
+every plan is left out or moved, one at a time. The simulator, which shares no code with
+`prove`, runs the result in every order of its streams and says whether it does harm.
 """
 
 from __future__ import annotations

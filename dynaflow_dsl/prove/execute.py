@@ -298,7 +298,7 @@ class Execution:
         access = machine.issue(merge.stream, f"joining {target}", span)
         contents = []
         for name in pieces:
-            content = machine.variables.get(name)
+            content, _ = self._content(Variable(name), 0)
             if content is None:
                 machine.fault("unbound", f"{name} is joined before it exists", span)
                 return

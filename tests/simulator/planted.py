@@ -254,6 +254,27 @@ def _another(
             return None
 
 
+def misplace(draft: Draft, random: Random) -> Draft | None:
+    """A result goes to the rows of another piece, or its tensor comes from another
+    stream or never."""
+    found: list[tuple[int, Statement | None]] = []
+    for n, call in _places(draft, Call):
+        for k, target in enumerate(call.into):
+            if isinstance(target.where, PieceOf):
+                piece = (target.where.piece + 1) % draft.drawing.pieces
+                other = replace(target, where=replace(target.where, piece=piece))
+                into = (*call.into[:k], other, *call.into[k + 1 :])
+                found.append((n, replace(call, into=into)))
+    for n, made in _places(draft, Allocate):
+        found.append((n, None))
+        others = [one for one in draft.drawing.streams if one != made.stream]
+        found += [(n, replace(made, stream=one)) for one in others]
+    if not found:
+        return None
+    n, statement = random.choice(found)
+    return _without(draft, n) if statement is None else _changed(draft, n, statement)
+
+
 def drop_step(draft: Draft, random: Random) -> Draft | None:
     """A step that leaves nothing to others does not run, or runs twice."""
     read = {name for _, s in draft.lines for name in _read(s)}
@@ -379,10 +400,11 @@ PLANTS: dict[Plant, float] = {
     free_early: 3,
     drop_hold: 2,
     drop_join: 2,
-    leave_work: 900,
+    leave_work: 1400,
     return_from_side: 22,
     swap_pieces: 0.5,
     read_another: 0.3,
+    misplace: 4,
     drop_step: 60,
     drop_name: 1,
     claim_falsely: 22,

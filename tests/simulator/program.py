@@ -292,7 +292,8 @@ class Simulation:
             rows = tuple(-1 - row for row in range(len(cells)))
         made = self._allocate(merge.stream, rows)
         for target, source in zip(made.cells, cells, strict=True):
-            self.terms[target] = self.terms[source]
+            if source in self.terms:
+                self.terms[target] = self.terms[source]
         self._launch(
             merge.stream, f"joining {merge.target}", (START, *cells), made.cells
         )
