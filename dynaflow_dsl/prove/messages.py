@@ -53,7 +53,10 @@ def _ways_out(fault: Fault) -> Iterator[str]:
     """Waits and frees are the compiler's work, so there is a way around alone."""
     yield "report it with the schedule: waits and frees are the compiler's work"
     here, there = fault.here, fault.there
-    if here is not None and there is not None and here.stream != there.stream:
+    if here is None or there is None or None in (here.layer, there.layer):
+        # Tensors that the step itself makes or joins are nobody's parts.
+        return
+    if here.stream != there.stream:
         names = " and ".join(sorted({_part(here), _part(there)}))
         yield f"until then, run {names} on one stream"
 
