@@ -1,9 +1,10 @@
 """Plans with a fault planted in them.
 
 A change names a statement of the plan as the generated module has it, where `in` says
-in which part of the program it stands: `start`, `layer N`, `loop`, `last` (the last layer
-where it is none of the loop's), `rest` (what is left after it) or `end`. It is removed, moved `before` or `after` another one
-there (or to the `top` of that one's block), or something takes its place:
+in which part of the program it stands: `start`, `layer N`, `loop`, `last` (the last
+layer where it is none of the loop's), `rest` (what is left after it) or `end`. It is
+removed, moved `before` or `after` another one there (or to the `top` of that one's
+block), or something takes its place:
 
     in = "loop"
     take = "main.wait(attn_0_done)"

@@ -117,10 +117,10 @@ class Writer:
                     if (part.name, k) in {read[:2] for read in reader.reads}
                 ]
                 apart = not self._whole(part) and cut
-                if apart and all(map(self._whole, readers)):
-                    if self.random.random() < 0.7:
-                        early = not self.shared_names and self.random.random() < 0.4
-                        yield (part.name, k), early
+                in_rows = apart and all(map(self._whole, readers))
+                if in_rows and self.random.random() < 0.7:
+                    early = not self.shared_names and self.random.random() < 0.4
+                    yield (part.name, k), early
 
     def _rows_of(self, part: str, layer: int, output: int) -> str:
         return f"{self.name(part, layer, output, None)}_rows"
