@@ -400,7 +400,7 @@ PLANTS: dict[Plant, float] = {
     free_early: 3,
     drop_hold: 2,
     drop_join: 2,
-    leave_work: 1400,
+    leave_work: 1800,
     return_from_side: 22,
     swap_pieces: 0.5,
     read_another: 0.3,

@@ -26,7 +26,7 @@ from tests.simulator.planted import with_faults
 from tests.simulator.random_plans import random_plan, sequential
 from tests.simulator.verdict import judge_plan
 
-DRAWN = 4_400
+DRAWN = 4_600
 BROKEN = 4
 
 # What the simulator sees, by the code under which `prove` says so.
