@@ -29,9 +29,13 @@ class Candidates:
     types: Mapping[str, TensorType]
     _read: frozenset[str] = field(init=False)
     _read_in_pieces: frozenset[str] = field(init=False)
+    _through_kernels: set[str] = field(init=False)
     _fusible: dict[tuple[str, int, int], bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        declared = self.binding.schedule.parts
+        # Whether they can be imported, which `check` does not try, or not.
+        self._through_kernels = {p.name for p in declared if p.via is not None}
         parts = self.binding.everything
         self._read = _inputs(parts)
         self._read_in_pieces = _inputs(
@@ -49,7 +53,7 @@ class Candidates:
         return (
             value not in read
             and part != GAP
-            and all(kernel.part != part for kernel in self.binding.kernels)
+            and part not in self._through_kernels
             and bound.instances[iteration].outputs.count(value) == 1
             and self._looks_like_its_pieces(value, part)
             and self._fuses(bound, iteration, output)

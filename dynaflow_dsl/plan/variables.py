@@ -187,7 +187,8 @@ def make_variables(
     if pieces > 1:
         for value in _cut_up_front(table):
             sliced[value] = whole.get(value) or names.for_pieces(value)
-        for value, number in _gathered(table).items():
+        together = _gathered(table)
+        for value, number in together.items():
             if number not in gathered:
                 gathered[number] = names.new(f"{bases[number]}_whole")
             if _is_gathered_in_place(value, table, candidates):
@@ -196,7 +197,7 @@ def make_variables(
             if value not in makers or value in merged or table.is_whole(value):
                 continue
             maker = makers[value]
-            if value not in written and candidates.fits(value, *maker):
+            if value not in together and candidates.fits(value, *maker):
                 written[value] = names.new(f"{table.base(maker.key)}_whole")
             merged[value] = written.get(value) or table.base(maker.key)
     for value in binding.results:

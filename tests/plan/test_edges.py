@@ -96,6 +96,39 @@ def test_a_result_of_another_stream_is_written_where_main_has_made_it() -> None:
     assert is_right(schedule)
 
 
+def test_pieces_of_several_streams_are_joined_for_a_step_that_takes_all() -> None:
+    # What runs after the layers reads them as well.
+    model = Layered(
+        (Shape("a", (Read("b", carried=True),)), Shape("b", (Read("a"),))),
+        layers=3,
+        results=(("a", 0),),
+        head=(("b", 0),),
+    )
+    on: dict[str, str | list[str]] = {"a": ["main", "side"]}
+    apart = scheduled(model, on, 2, order("a[0] | a[1]", "b[*]"), "side")
+    assert [m.target for m in all_of(apart.plan, Merge, loops=True)] == ["a_whole"]
+    assert list(all_of(apart.plan, Allocate)) == []
+    assert is_right(apart)
+    beside = scheduled(model, {"a": "side"}, 2, order("a[0], a[1]", "b[*]"), "side")
+    # The last ones are returned, and so made on main.
+    assert [made.stream for made in all_of(beside.plan, Allocate)] == ["side"]
+    assert is_right(beside)
+
+
+def test_a_whole_that_a_step_takes_is_what_runs_after_it_reads() -> None:
+    model = Layered(
+        (Shape("a", (Read("b", carried=True),)), Shape("b", (Read("a"),))),
+        layers=3,
+        results=(),
+        head=(("a", 0), ("b", 0)),
+    )
+    schedule = scheduled(model, {"a": "side"}, 2, order("a[0], a[1]", "b[*]"), "side")
+    assert list(all_of(schedule.plan, Merge)) == []
+    (made,) = {one.target for one in all_of(schedule.plan, Allocate)}
+    assert f"self.after(0, {made}, hidden)" in schedule.text()
+    assert is_right(schedule)
+
+
 def test_a_result_of_main_is_not_copied() -> None:
     schedule = scheduled(BARE, {"attn": "side"}, 1, order("attn", "mlp"), "side")
     assert list(all_of(schedule.plan, Merge)) == []
