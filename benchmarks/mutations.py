@@ -3,11 +3,11 @@
     python -m benchmarks.mutations > benchmarks/results/mutations.json
     python -m benchmarks.mutations --table > docs/mutations.md
 
-Every wait, record, free, hold, slice, join of pieces and join of streams of every plan
-is left out or moved, one at a time, and everything, steps too, is given something else
-than it should have: a stream, an event, a layer, a piece, a tensor. The simulator,
-which shares no code with `prove`, runs the result in every order of its streams and
-says whether it does harm.
+Every wait, record, free, hold, slice, allocation, join of pieces and join of streams of
+every plan is left out or moved, one at a time, and everything, steps too, is given
+something else than it should have: a stream, an event, a layer, a piece, a tensor. The
+simulator, which shares no code with `prove`, runs the result in every order of its
+streams and says whether it does harm.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dynaflow_dsl.trace import load_target, trace
 from tests.prove.program_mutations import mutations
 from tests.simulator.verdict import judge_plan
 
-LAYERS = 3
+LAYERS = 4
 RESULTS = Path(__file__).parent / "results" / "mutations.json"
 FACTS: Mapping[str, Scalar] = {"arch": "sm90"}
 
@@ -66,7 +66,7 @@ def shipped() -> list[str]:
 
 
 def plans(path: str) -> Iterator[tuple[str, Plan]]:
-    """The plans of a file for its model of three layers, with what each is for."""
+    """The plans of a file for its model of four layers, with what each is for."""
     file = pipeline.read_schedule(folder("schedules") / path).unwrap()
     assert file.model is not None
     given = dict(file.model.arguments) | {"layers": LAYERS}
@@ -134,7 +134,7 @@ def page(document: Mapping[str, Any]) -> str:
         "",
         "Would the proof notice if the compiler forgot a wait, or dropped a tensor",
         "too early? Here every statement of the shipped schedules' plans that keeps",
-        "order or memory (models cut to three layers) is left out, moved by a",
+        "order or memory (models cut to four layers) is left out, moved by a",
         "statement or a block, or turned around, one at a time; and every statement,",
         "steps too, is given another stream, event, layer, piece or tensor than it",
         "should have. A simulator that shares no code with `prove` runs each result",

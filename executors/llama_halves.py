@@ -4,7 +4,7 @@
 
 import torch
 
-from dynaflow_dsl.runtime import Executor, Part, Split, TensorSpec, loader
+from dynaflow_dsl.runtime import Executor, Into, Part, Split, TensorSpec, loader
 
 aten = torch.ops.aten
 
@@ -82,7 +82,7 @@ class LlamaHalvesDecode(Executor):
             )
         attn_1_done = side.record()
 
-        for i in range(1, 8):
+        for i in range(1, 7):
             # attn[0] | prev.mlp[1]
             # attn[0] reads hidden_0; all readers of attn_0 are done
             side.wait(mlp_0_done)
@@ -125,18 +125,59 @@ class LlamaHalvesDecode(Executor):
                 )
             attn_1_done = side.record()
 
+        # layer 7 · attn[0] | prev.mlp[1]
+        side.wait(mlp_0_done)  # attn[0] reads hidden_0; all readers of attn_0 are done
+        del attn_0
+        with side:
+            attn_0 = self.attn(
+                7,
+                hidden_0,
+                mask_0,
+                cos_0,
+                sin_0,
+                slot,
+                keys[7][half_0],
+                values[7][half_0],
+            )
+        attn_0_done = side.record()
+        del hidden
+        main.wait(attn_1_done)  # prev.mlp[1] reads attn_1
+        with main:
+            hidden_1 = self.mlp(6, hidden_1, attn_1)
+        mlp_1_done = main.record()
+
+        # layer 7 · mlp[0] | attn[1]
+        main.wait(attn_0_done)  # mlp[0] reads attn_0
+        with main:
+            hidden_whole = torch.empty(
+                [input_ids.shape[0], 1, 64], dtype=torch.float32, device=self.device
+            )
+            self.mlp_into(7, hidden_0, attn_0, hidden_whole[half_0])
+        del hidden_0
+        side.wait(mlp_1_done)  # attn[1] reads hidden_1; all readers of attn_1 are done
+        del attn_1
+        with side:
+            attn_1 = self.attn(
+                7,
+                hidden_1,
+                mask_1,
+                cos_1,
+                sin_1,
+                slot,
+                keys[7][half_1],
+                values[7][half_1],
+            )
+        attn_1_done = side.record()
+
         # layer 7 · mlp[1]
         main.wait(attn_1_done)  # mlp[1] reads attn_1
         with main:
-            hidden_1 = self.mlp(7, hidden_1, attn_1)
-        del hidden
+            self.mlp_into(7, hidden_1, attn_1, hidden_whole[half_1])
+        del hidden_1
 
         # after
         with main:
-            hidden = torch.cat([hidden_0, hidden_1])
-        del hidden_0, hidden_1
-        with main:
-            logits = self.after(0, hidden)
+            logits = self.after(0, hidden_whole)
         self.streams.join()  # main waits for side, then side for main
         return logits
 
@@ -181,6 +222,7 @@ class LlamaHalvesDecode(Executor):
                     "up_proj": "model.layers.{}.mlp.up_proj.weight",
                     "down_proj": "model.layers.{}.mlp.down_proj.weight",
                 },
+                into={"mlp_into": Into(mlp_into, results=(0,))},
             ),
             "after": Part(
                 after,
@@ -313,6 +355,16 @@ def mlp(w, hidden, attn):
     # the layer itself
     hidden_states_3 = aten.add.Tensor(hidden_states, down_proj)
     return hidden_states_3
+
+
+def mlp_into(w, hidden, attn, out):
+    """mlp, with its result written into out.
+
+    out  float32[batch, 1, 64], written
+    """
+    result = mlp(w, hidden, attn)
+    aten.copy_.default(out, result)
+    return ()
 
 
 def after(w, hidden):

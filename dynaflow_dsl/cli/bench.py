@@ -141,6 +141,9 @@ def _bench(
     named = request.device if request.device is not None else spec.device
     load = partial(_load, module, spec, named, facts, graph.entry, schedule.name)
     scheduled = load()
+    if scheduled.replays is not None:
+        # Before anything is captured, and so before it can run out of memory.
+        reporter.say(str(scheduled.report()))
     device = torch.device(named)
     known = names_for(device)
     chosen = request.names or known

@@ -226,6 +226,7 @@ def _verify(
             claims=claims_of(schedule),
             row_claims=row_claims(binding),
             compiled=request.compiled,
+            tell=reporter.say,
             device=device,
             # What the command line says of a machine holds here too.
             facts=made.given.facts,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from dynaflow_dsl.bind.kernels import values_of
@@ -27,6 +27,7 @@ from dynaflow_dsl.emit.line_map import MARK
 from dynaflow_dsl.emit.part_functions import FunctionWriter
 from dynaflow_dsl.emit.steps import Line, StepWriter
 from dynaflow_dsl.emit.weights import StandIn, fetch_entry, part_entry
+from dynaflow_dsl.emit.writing import Writing, writings
 from dynaflow_dsl.plan.model import Plan, Program
 from dynaflow_dsl.plan.names import PHASES, spell
 from dynaflow_dsl.plan.tensor_names import (
@@ -108,6 +109,8 @@ class ModuleWriter:
         split = schedule.split is not None
         prefix = f"{schedule.name}_{graph.entry}_" if self._several else ""
         values = values_of(graph)
+        kinds = writings(plan.step)
+        writing: dict[Writing, str] = {}
         rows: list[str] = []
         fetches: list[str] = []
         for part in _in_order(binding):
@@ -127,7 +130,17 @@ class ModuleWriter:
             )
             functions = self.functions.of_part(part, table, plan, prefix)
             rows_inside = module_rows(part, table, iterations)
-            entry = part_entry(part, functions, table.weights, iterations, rows_inside)
+            into: dict[str, tuple[Sequence[str], Sequence[int]]] = {}
+            for results in kinds.get(part.name, ()):
+                attribute = _beside([*attributes.values(), *into], part.name, "into")
+                writing[part.name, results] = attribute
+                into[attribute] = (
+                    self.functions.of_writing(part, results, plan, prefix, functions),
+                    results,
+                )
+            entry = part_entry(
+                part, functions, table.weights, iterations, rows_inside, into=into
+            )
             key = f"{string(attributes[part.name])}: "
             rows += lay_out(key, entry, ",", 12)
             if bound is not None:
@@ -141,13 +154,13 @@ class ModuleWriter:
                     part, weights, plan, prefix, bound, functions
                 )
                 entry = part_entry(part, through, weights, iterations, (), instead)
-                stepped[part.name] = _beside(attributes, part.name)
+                stepped[part.name] = _beside(attributes.values(), part.name, "kernel")
                 key = f"{string(stepped[part.name])}: "
                 rows += lay_out(key, entry, ",", 12)
         arguments = [words.arguments[argument] for argument, _ in graph.signature]
         by_phase = schedule.split is not None and bool(schedule.split.phases)
-        step = StepWriter(plan, stepped, plan.streams, words, split)
-        sequential = StepWriter(plan, attributes, (MAIN,), words, split=False)
+        step = StepWriter(plan, stepped, writing, plan.streams, words, split)
+        sequential = StepWriter(plan, attributes, {}, (MAIN,), words, split=False)
         return ExecutorText(
             name,
             "\n".join(docstring([class_doc(plan)], 4)),
@@ -186,10 +199,10 @@ def attribute_names(parts: Sequence[str]) -> dict[str, str]:
     return names
 
 
-def _beside(attributes: Mapping[str, str], part: str) -> str:
-    """The attribute that calls a part's kernel."""
-    name = f"{part}_kernel"
-    while name in attributes.values() or not _is_free(name):
+def _beside(taken: Collection[str], part: str, what: str) -> str:
+    """The attribute that calls a part's kernel, or what writes its results."""
+    name = f"{part}_{what}"
+    while name in taken or not _is_free(name):
         name = f"part_{name}"
     return name
 

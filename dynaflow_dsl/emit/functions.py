@@ -134,7 +134,7 @@ def write_function(
     lines += _preamble(body, plain, constants, writer)
     offset = len(lines)
     lines += statements
-    lines += _returned(results)
+    lines += returned(results)
     return FunctionText(
         name,
         tuple(lines),
@@ -347,7 +347,8 @@ def _about(
     return [*paragraphs, "", *(f"{name:<{width}}  {type_}" for name, type_ in rows)]
 
 
-def _returned(results: Sequence[str]) -> list[str]:
+def returned(results: Sequence[str]) -> list[str]:
+    """The last statement of a function."""
     match results:
         case []:
             return ["    return ()"]

@@ -63,6 +63,7 @@ def emit(
         "Capture": any(schedule.captures for schedule in schedules),
         "Executor": True,
         "Fetch": any(text.fetches for text in executors),
+        "Into": any("Into(" in line for e in executors for line in e.parts),
         "Modules": any("Modules(" in line for e in executors for line in e.parts),
         "Part": True,
         "PhaseSplit": any(split.phases for split in splits),

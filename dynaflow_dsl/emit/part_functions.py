@@ -19,6 +19,7 @@ from dynaflow_dsl.emit.inside import PartTable, RecordedRun
 from dynaflow_dsl.emit.kernels import KernelNames, write_kernel_call
 from dynaflow_dsl.emit.loops import InnerLoop, numbered, parameter_names
 from dynaflow_dsl.emit.weights import layer_numbers
+from dynaflow_dsl.emit.writing import write_into
 from dynaflow_dsl.graph.model import TensorType
 from dynaflow_dsl.plan.model import Plan
 from dynaflow_dsl.plan.names import BUILTINS, RESERVED, free_name, identifier
@@ -29,6 +30,7 @@ MODULE_NAMES = frozenset(
         "Capture",
         "Executor",
         "Fetch",
+        "Into",
         "Modules",
         "Part",
         "PhaseSplit",
@@ -160,6 +162,32 @@ class FunctionWriter:
                 text=texts[number],
             )
             wanted = f"{prefix}{part.name}_kernel"
+            names.append(self._function(written, wanted, self.written))
+        return names
+
+    def of_writing(
+        self,
+        part: BoundPart,
+        results: Sequence[int],
+        plan: Plan,
+        prefix: str,
+        texts: Sequence[str],
+    ) -> list[str]:
+        """Functions that write results of a part into tensors, one for each of its
+        programs, whose `texts` they run."""
+        types = types_of(plan.binding.graph)
+        names = []
+        for number, body in enumerate(part.bodies):
+            written = partial(
+                write_into,
+                text=texts[number],
+                part=part.name,
+                body=body,
+                inputs=input_names(part, number, plan.binding, plan.sequential),
+                results=results,
+                types=types,
+            )
+            wanted = f"{prefix}{part.name}_into"
             names.append(self._function(written, wanted, self.written))
         return names
 

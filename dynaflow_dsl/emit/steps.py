@@ -15,10 +15,14 @@ from dynaflow_dsl.emit.layout import (
     comment_above,
     commented,
     deleted,
+    flat,
     lay_out,
+    listed,
 )
 from dynaflow_dsl.emit.phrases import merged, which_option, why_waited
+from dynaflow_dsl.emit.writing import Writing, writing_of
 from dynaflow_dsl.plan.model import (
+    Allocate,
     Block,
     Call,
     Choice,
@@ -61,13 +65,15 @@ class Line:
 class StepWriter:
     """What the text of one method depends on besides its statements.
 
-    `attributes` maps parts to the executor's attributes. `streams` are those of this
-    program; with a single one everything runs where it is called. `words` spells what
-    the schedule and the model name. `split` tells whether anything is cut.
+    `attributes` maps parts to the executor's attributes, and `writing` those that are
+    called with tensors for some of their results. `streams` are those of this program;
+    with a single one everything runs where it is called. `words` spells what the
+    schedule and the model name. `split` tells whether anything is cut.
     """
 
     plan: Plan
     attributes: Mapping[str, str]
+    writing: Mapping[Writing, str]
     streams: tuple[str, ...]
     words: Words
     split: bool
@@ -136,17 +142,33 @@ class StepWriter:
             yield Line(f"{margin}held = []")
 
     def _split_size(self) -> str:
-        """Where the size of the split dimension can be read off an input."""
         split = self.plan.binding.schedule.split
         assert split is not None
+        return flat(self._dimension(split.dimension))
+
+    def _dimension(self, name: str) -> Expression:
+        """Where the size of a dimension can be read off an input."""
         candidates = []
         for item in self.plan.binding.graph.inputs:
             if item.argument is None:
                 continue
             for axis, size in enumerate(item.value.type.shape):
-                if size.dimensions == (split.dimension,) and size.factor == 1:
-                    candidates.append(f"{self._input(item.name)}.shape[{axis}]")
+                if size.dimensions == (name,) and size.factor == 1:
+                    shape = f"{self._input(item.name)}.shape"
+                    candidates.append(listed([str(axis)], shape))
         return candidates[0]
+
+    def _empty(self, made: Allocate) -> Bracket:
+        """Memory for a tensor that steps write."""
+        shape: list[Expression] = []
+        for size in made.type.shape:
+            factors = [self._dimension(name) for name in size.dimensions]
+            if size.factor != 1 or not factors:
+                factors = [str(size.factor), *factors]
+            product = " * ".join(map(flat, factors))
+            shape.append(product if len(factors) > 1 else factors[0])
+        options = [f"dtype=torch.{made.type.dtype}", "device=self.device"]
+        return call("torch.empty", [listed(shape), *options])
 
     def _block(self, block: Block, where: str, indent: int) -> Iterator[Line]:
         margin = " " * indent
@@ -162,15 +184,23 @@ class StepWriter:
         statements = block.statements
         for k, statement in enumerate(statements):
             following = statements[k + 1] if k + 1 < len(statements) else None
-            yield from self._statement(statement, following, indent)
+            call_behind = _call_behind(statements, k)
+            if call_behind is not None and _call_behind(statements, k - 1) is (
+                call_behind
+            ):
+                # A step shares a block with the tensors that are made for it.
+                yield from self._in_block(statement, indent)
+            else:
+                yield from self._statement(statement, following, indent)
 
     def _statement(
         self, statement: Statement, following: Statement | None, indent: int
     ) -> Iterator[Line]:
         margin = " " * indent
         match statement:
-            case Call():
-                yield from self._call(statement, indent)
+            case Call(stream=stream):
+                yield from self._with(stream, indent)
+                yield from self._in_block(statement, indent)
             case Record(event, stream, first):
                 done = call(f"{self._stream(stream)}.record", [])
                 lines = lay_out(f"{event} = ", done, "", indent)
@@ -183,6 +213,9 @@ class StepWriter:
                 yield from _explained(wait, why_waited(statement, following), indent)
             case Slices(targets, base):
                 yield from self._slices(targets, base, margin)
+            case Allocate(stream=stream):
+                yield from self._with(stream, indent)
+                yield from self._in_block(statement, indent)
             case Merge(target, pieces, axis, stream, order):
                 joined = merged(pieces, axis, order)
                 lines = lay_out(f"{target} = ", joined, "", indent + 4)
@@ -213,20 +246,33 @@ class StepWriter:
         self, stream: str, lines: Sequence[str], indent: int
     ) -> Iterator[Line]:
         if self.on_streams:
-            yield Line(f"{' ' * indent}with {self._stream(stream)}:")
+            yield from self._with(stream, indent)
             yield from map(Line, lines)
         else:
             yield from (Line(line[4:]) for line in lines)
 
+    def _with(self, stream: str, indent: int) -> Iterator[Line]:
+        if self.on_streams:
+            yield Line(f"{' ' * indent}with {self._stream(stream)}:")
+
+    def _in_block(self, statement: Statement, indent: int) -> Iterator[Line]:
+        """What stands in the block of its stream."""
+        inner = indent + 4 if self.on_streams else indent
+        match statement:
+            case Call():
+                yield from self._call(statement, inner)
+            case Allocate(target):
+                made = self._empty(statement)
+                yield from map(Line, lay_out(f"{target} = ", made, "", inner))
+
     def _call(self, step: Call, indent: int) -> Iterator[Line]:
         arguments: list[Expression] = [str(step.layer)]
         arguments += [self._operand(operand) for operand in step.operands]
-        inner = indent
-        if self.on_streams:
-            yield Line(f"{' ' * indent}with {self._stream(step.stream)}:")
-            inner += 4
-        head = f"self.{self.attributes[step.part]}"
-        for text in assigned(step.results, call(head, arguments), inner):
+        arguments += [self._operand(target.where) for target in step.into]
+        name = self.attributes[step.part]
+        if step.into:
+            name = self.writing[writing_of(step)]
+        for text in assigned(step.results, call(f"self.{name}", arguments), indent):
             yield Line(text, step.label, self._layer(step), step.span)
 
     def _layer(self, step: Call) -> str:
@@ -285,6 +331,23 @@ class StepWriter:
         else:
             bracket = Bracket("", "(", tuple(texts))
             yield from map(Line, lay_out("return ", bracket, "", indent))
+
+
+def _call_behind(statements: Sequence[Statement], k: int) -> Call | None:
+    """The call that a statement is, or whose results go into the tensor that it makes
+    right before, on the same stream."""
+    made: set[str] = set()
+    while 0 <= k < len(statements):
+        match statements[k]:
+            case Allocate(target, stream):
+                made.add(f"{target} on {stream}")
+                k += 1
+            case Call(stream=stream, into=into) as found:
+                here = {f"{target.where.name} on {stream}" for target in into}
+                return found if made <= here else None
+            case _:
+                break
+    return None
 
 
 def _of_one_list(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dynaflow_dsl.bind.model import AFTER, BEFORE, BoundPart, Iteration
 from dynaflow_dsl.emit.layout import Bracket, Expression, call, listed, string
+from dynaflow_dsl.emit.writing import into_entry
 from dynaflow_dsl.plan.tensor_names import WeightTable
 
 
@@ -32,10 +33,12 @@ def part_entry(
     iterations: Sequence[Iteration],
     inside: Sequence[Expression] = (),
     kernel: StandIn | None = None,
+    into: Mapping[str, tuple[Sequence[str], Sequence[int]]] | None = None,
 ) -> Bracket:
     """The part's line in the module's table of parts.
 
-    `inside` are rows of weights of modules in loops, `kernel` is what the part calls.
+    `inside` are rows of weights of modules in loops, `kernel` is what the part calls,
+    `into` what writes some of its results into tensors, and which ones.
     """
     repeated = part.name not in (BEFORE, AFTER)
     numbers = layer_numbers(iterations) if iterations else None
@@ -50,6 +53,8 @@ def part_entry(
     rows = [*_rows(table, numbers), *inside]
     if rows:
         items.append(Bracket("weights=", "{", tuple(rows)))
+    if into:
+        items.append(into_entry(into))
     if kernel is not None:
         items.append(f"kernel={string(kernel.kernel)}")
         items.append(f"instead_of={string(kernel.instead_of)}")

@@ -10,10 +10,12 @@ from typing import Literal, TypeAlias
 
 from dynaflow_dsl.bind.model import AFTER, BEFORE, Binding
 from dynaflow_dsl.graph.memory import memory_order
+from dynaflow_dsl.plan.allocations import targets
 from dynaflow_dsl.plan.clocks import START, Moment, Signal, signal_of
-from dynaflow_dsl.plan.draft import Draft, results, results_of
+from dynaflow_dsl.plan.draft import Draft, bound_by, results, results_of
 from dynaflow_dsl.plan.lifetimes import Place
 from dynaflow_dsl.plan.model import (
+    Allocate,
     Block,
     Call,
     Free,
@@ -105,7 +107,7 @@ def _reasons(draft: Draft) -> Reasons:
             signal = Signal(need.step.part, need.step.piece)
             reason = mine.setdefault(signal, _Reason())
             if need.variable:
-                reason.reads[need.variable] = None
+                reason.reads[need.read] = None
             reason.after = reason.after or need.after
             reason.weights = reason.weights or need.weights
     return found
@@ -141,6 +143,7 @@ def _before(
                 site.span,
             )
         )
+    statements += _allocated(draft, Place(site, "done"))
     if site in recorded:
         statements.append(Record(event_name(START, table), "main"))
     for signal in awaited_early:
@@ -206,6 +209,7 @@ def _site(
     statements += _ends(draft, Place(site, "ready"))
     gathered = list(_gathered(event, table))
     statements += gathered
+    statements += _allocated(draft, Place(site, "ready"))
     statements.append(
         Call(
             site.part,
@@ -213,17 +217,23 @@ def _site(
             site.piece if draft.pieces > 1 else None,
             site.stream,
             operands(site.part, event.iteration, site.layer, site.piece, table),
-            results_of(event, table),
+            bound_by(event, table),
             site.label,
             site.span,
+            targets(event, table),
         )
     )
+    statements += _allocated(draft, Place(site, "done"))
     if gathered:
         statements.append(Free(tuple(merge.target for merge in gathered)))
     if site in recorded:
         statements.append(Record(event_name(signal_of(event), table), site.stream))
     statements += _ends(draft, Place(site, "done"))
     return statements
+
+
+def _allocated(draft: Draft, place: Place) -> list[Allocate]:
+    return list(draft.allocations.at.get(place, {}).values())
 
 
 def _gathered(event: Event, table: VariableTable) -> Iterator[Merge]:
@@ -235,7 +245,7 @@ def _gathered(event: Event, table: VariableTable) -> Iterator[Merge]:
     for value in values:
         if value not in table.makers or table.is_whole(value):
             continue
-        if value in binding.axes:
+        if value in binding.axes and value not in table.written:
             key = table.makers[value].key
             pieces = tuple(table.output(key, j) for j in range(table.pieces))
             target = table.gathered[binding.variables[key]]
@@ -294,7 +304,8 @@ def _after(draft: Draft, reasons: Reasons) -> Block:
         statements += _waits(timeline.merge, draft, reasons)
         statements += _ends(draft, Place(timeline.merge, "ready"))
         for value, target in table.merged.items():
-            statements.append(_merged(value, target, table))
+            if value not in table.written:
+                statements.append(_merged(value, target, table))
         statements += _ends(draft, Place(timeline.merge, "done"))
     statements += _waits(timeline.after, draft, reasons)
     if binding.after is not None:

@@ -35,6 +35,7 @@ AFTER_STEP = Step(AFTER, 0, None)
 class Need:
     """A step that must have finished, and the variable that it left behind.
 
+    `whole` is the tensor that it wrote instead, which other pieces are in as well.
     `after` is what the schedule says where it alone wants this order, `memory` what
     both touch where that is why. `weights` tells what the two do where one brings
     weights: read what the other brings, or fill the buffer that the other has read.
@@ -45,6 +46,12 @@ class Need:
     after: str = ""
     weights: Literal["", "reads", "fills"] = ""
     memory: str = ""
+    whole: str = ""
+
+    @property
+    def read(self) -> str:
+        """The variable that is there to be read."""
+        return self.whole or self.variable
 
 
 # For each step, those that it must follow, with the name of what both touch.
@@ -73,14 +80,20 @@ def needs(
     if site.part == BEFORE:
         return []
     if site.merge:
-        found = [n for value in table.merged for n in _makers(value, None, table)]
+        found = [
+            need
+            for value in table.merged
+            if value not in table.written
+            for need in _makers(value, None, table)
+        ]
         return [*found, Need(BEFORE_STEP, "")]
     found = []
     if site.part == AFTER:
         if binding.after is not None:
             for value in binding.after.instances[0].inputs:
                 read = whole_operand(value, table)
-                if value in table.makers and value not in table.merged:
+                joined = value in table.merged and value not in table.written
+                if value in table.makers and not joined:
                     found += _makers(value, None, table)
                 else:
                     # Joined pieces were made on main just before, like `before`.
@@ -113,13 +126,17 @@ def _makers(value: str, piece: int | None, table: VariableTable) -> list[Need]:
     maker = table.makers[value]
     if table.is_joined(maker.part):
         step = Step(maker.part, maker.iteration, None)
-        return [Need(step, table.base(maker.key))]
+        return [Need(step, table.base(maker.key), whole=table.written.get(value, ""))]
     pieces = range(table.pieces) if piece is None else (piece,)
     if piece is None and value not in table.binding.axes:
         # Not cut: the first piece has it all.
         pieces = range(1)
     return [
-        Need(Step(maker.part, maker.iteration, j), table.output(maker.key, j))
+        Need(
+            Step(maker.part, maker.iteration, j),
+            table.output(maker.key, j),
+            whole=table.written.get(value, ""),
+        )
         for j in pieces
     ]
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dynaflow_dsl.bind.model import AFTER, BEFORE, GAP, Output
+from dynaflow_dsl.plan.allocations import Allocations, targets
 from dynaflow_dsl.plan.clocks import Run, Waits
 from dynaflow_dsl.plan.dependences import Need
 from dynaflow_dsl.plan.lifetimes import Frees, Uses
@@ -28,6 +29,7 @@ class Draft:
     needs: Sequence[Sequence[Need]]
     run: Run
     waits: Waits
+    allocations: Allocations
     frees: Frees
     first: Mapping[Site, Event]
 
@@ -38,10 +40,11 @@ class Draft:
 
 
 def results_of(event: Event, table: VariableTable) -> tuple[str, ...]:
-    """Variables that an event's call binds."""
+    """Variables of what an event's call makes, also where it writes that elsewhere."""
     site, binding = event.site, table.binding
     if site.merge:
-        return tuple(dict.fromkeys(table.merged.values()))
+        joined = [n for value, n in table.merged.items() if value not in table.written]
+        return tuple(dict.fromkeys(joined))
     if site.part in (BEFORE, AFTER):
         part = binding.before if site.part == BEFORE else binding.after
         if part is None:
@@ -55,10 +58,23 @@ def results_of(event: Event, table: VariableTable) -> tuple[str, ...]:
     )
 
 
+def bound_by(event: Event, table: VariableTable) -> tuple[str, ...]:
+    """Variables that an event's call binds."""
+    written = {target.output for target in targets(event, table)}
+    named = results_of(event, table)
+    return tuple(name for k, name in enumerate(named) if k not in written)
+
+
 def uses_of(
-    events: Sequence[Event], needs: Sequence[Sequence[Need]], table: VariableTable
+    events: Sequence[Event],
+    needs: Sequence[Sequence[Need]],
+    table: VariableTable,
+    allocations: Allocations,
 ) -> Uses:
-    """Which storages every event makes and reads, by the name that holds them."""
+    """Which storages every event makes and reads, by the name that holds them.
+
+    Who writes a tensor that is there already counts among its readers.
+    """
     base: dict[str, str] = {}
     views: set[str] = set()
     named = [(name, value) for value, name in table.sliced.items()]
@@ -74,12 +90,15 @@ def uses_of(
     writes, reads = [], []
     last = events[-1].site
     for n, event in enumerate(events):
-        wanted = [need.variable for need in needs[n]]
+        wanted = [need.read for need in needs[n]]
         if event.site is last:
             # The caller reads what is returned.
             wanted += [item.name for item in results(table)]
+        new = allocations.names.get(n, ())
+        into = [target.where.name for target in targets(event, table)]
+        wanted += [name for name in into if name not in new]
         reads.append(tuple(dict.fromkeys(base.get(name, name) for name in wanted)))
-        made = results_of(event, table)
+        made = (*bound_by(event, table), *new)
         for name in made:
             base.pop(name, None)
         writes.append(made)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from dynaflow_dsl.bind.model import Binding
+from dynaflow_dsl.graph.model import TensorType
 from dynaflow_dsl.resolve.model import MAIN
 from dynaflow_dsl.source import Span
 
@@ -80,12 +81,24 @@ Operand: TypeAlias = Variable | InputOperand | PieceOf | Choice
 
 
 @dataclass(frozen=True, slots=True)
+class Target:
+    """Where a call writes a result: a tensor that was made for it, or rows of one.
+
+    `output` is the number of the result among those of the part.
+    """
+
+    output: int
+    where: Variable | PieceOf
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """`results = self.<part>(layer, *operands)` on a stream.
 
     `piece` is None when the call takes whole tensors: without a split, before and after
     the parts, and where a part runs once over all pieces. `label` is the step in the
-    words of the schedule (`prev.mlp[1]`), `span` its place.
+    words of the schedule (`prev.mlp[1]`), `span` its place. What goes `into` tensors
+    that are there already is not among the `results`.
     """
 
     part: str
@@ -96,6 +109,7 @@ class Call:
     results: tuple[str, ...]
     label: str
     span: Span
+    into: tuple[Target, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +149,15 @@ class Slices:
 
     targets: tuple[str, ...]
     base: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Allocate:
+    """`target = torch.empty(...)` on a stream, for steps to write, each its rows."""
+
+    target: str
+    stream: str
+    type: TensorType
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +202,7 @@ class Return:
 
 
 Statement: TypeAlias = (
-    Call | Record | Wait | Slices | Merge | Free | Hold | Join | Return
+    Call | Record | Wait | Slices | Allocate | Merge | Free | Hold | Join | Return
 )
 
 

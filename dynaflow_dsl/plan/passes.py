@@ -51,7 +51,8 @@ def lay_out(
         if left := writer.items(count):
             found = sites(left, len(stretches) + 1, count, loop=False, left=True)
             stretches.append(Stretch(section, count, count + 1, tuple(found)))
-    return surround(tuple(stretches), span, merges=bool(table.merged))
+    merges = set(table.merged) - set(table.written)
+    return surround(tuple(stretches), span, merges=bool(merges))
 
 
 @dataclass(slots=True)
@@ -62,6 +63,7 @@ class _Passes:
     windows: Sequence[PlannedWindow]
     table: VariableTable
     issued: set[tuple[int, int]] = field(default_factory=set)
+    begun: set[str] = field(default_factory=set)
 
     def items(self, p: int) -> tuple[Item, ...]:
         """Everything that pass `p` issues, in order."""
@@ -92,9 +94,19 @@ class _Passes:
                     self.table.base(self.table.makers[value].key) if value else ""
                     for value in made
                 )
-            found.append(
-                (item.window, item.step, layer, self._read(item, layer), results)
-            )
+            read, written = self._read(item, layer), self._written(item)
+            found.append((item.window, item.step, layer, read, results, written))
+        return tuple(found)
+
+    def _written(self, item: Item) -> tuple[object, ...]:
+        """The results that go into tensors that are there, and which are made first."""
+        table, found = self.table, []
+        instance = bound(item.step.part, table.binding).instances[item.iteration]
+        for k, value in enumerate(instance.outputs):
+            if (name := table.written.get(value)) is not None:
+                new = None if value in self.begun else table.types[value]
+                found.append((k, name, new))
+                self.begun.add(value)
         return tuple(found)
 
     def _read(self, item: Item, layer: Layer) -> tuple[Operand, ...]:

@@ -64,7 +64,7 @@ def _links(
         if maker is None or maker >= here:
             continue
         if need.variable:
-            reason = f"reads {need.variable}"
+            reason = f"reads {need.read}"
         elif need.after:
             reason = f"after {need.after}"
         elif need.step.part in (BEFORE, AFTER):

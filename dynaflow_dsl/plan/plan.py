@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from dynaflow_dsl.bind.model import Binding
 from dynaflow_dsl.diagnostics import Diagnostic, Result
+from dynaflow_dsl.plan.allocations import place_allocations
 from dynaflow_dsl.plan.buffers import count_buffers, weight_order
 from dynaflow_dsl.plan.build import write_out
 from dynaflow_dsl.plan.checks import (
@@ -86,11 +87,14 @@ def _program(
     )
     if found:
         return None, found
-    frees = place_frees(run, uses_of(events, wanted, table), _outer(table))
+    allocations = place_allocations(run, table)
+    uses = uses_of(events, wanted, table, allocations)
+    frees = place_frees(run, uses, _outer(table))
     first: dict[Site, Event] = {}
     for event in events:
         first.setdefault(event.site, event)
-    return write_out(Draft(table, timeline, wanted, run, waits, frees, first)), []
+    draft = Draft(table, timeline, wanted, run, waits, allocations, frees, first)
+    return write_out(draft), []
 
 
 def _may_lag(schedule: Schedule) -> frozenset[str]:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from dynaflow_dsl.bind.kernels import types_of
 from dynaflow_dsl.bind.model import (
     GAP,
     Binding,
@@ -15,7 +16,8 @@ from dynaflow_dsl.bind.model import (
     Output,
     Place,
 )
-from dynaflow_dsl.graph.model import Input, Operation
+from dynaflow_dsl.graph.model import Input, Operation, TensorType
+from dynaflow_dsl.plan.in_place import Candidates
 from dynaflow_dsl.plan.names import WHOLE, Names, Words, piece_name, role_name
 from dynaflow_dsl.resolve.model import MAIN
 
@@ -47,7 +49,8 @@ class VariableTable:
     front, with their base names, `aliases` carried variables that start as another
     variable or input: name to value. `merged[value]` names what is made of the pieces
     for `after` and for the caller, who gets nothing from another stream, `gathered[n]`
-    what is made of the pieces of variable n for a step that takes all of them.
+    what is made of the pieces of variable n for a step that takes all of them. Those in
+    `written` are made before their parts run, which write them: value to name.
     `series` keeps which values are the tensors of a list, in order: every step asks.
     """
 
@@ -55,6 +58,7 @@ class VariableTable:
     endings: tuple[str, ...]
     inputs: Mapping[str, Input]
     makers: Mapping[str, Maker]
+    types: Mapping[str, TensorType]
     gap_at: Mapping[Place, int]
     bases: Sequence[str]
     whole: Mapping[str, str]
@@ -62,6 +66,7 @@ class VariableTable:
     aliases: Mapping[str, str] = field(default_factory=dict)
     merged: Mapping[str, str] = field(default_factory=dict)
     gathered: Mapping[int, str] = field(default_factory=dict)
+    written: Mapping[str, str] = field(default_factory=dict)
     series: dict[tuple[str, ...], tuple[str, int] | None] = field(
         default_factory=dict, compare=False
     )
@@ -99,6 +104,18 @@ class VariableTable:
     def is_joined(self, part: str) -> bool:
         """Whether a part runs once though the program is split."""
         return self.pieces > 1 and part in self.binding.joined
+
+    def is_made_on_main(self, value: str) -> bool:
+        """Whether what steps write is made on main, and not with the first of them.
+
+        What is returned has to be; steps of several streams know of each other's
+        memory in no other way.
+        """
+        part, binding = self.makers[value].part, self.binding
+        streams = {stream_of(part, binding, k) for k in range(self.pieces)}
+        return len(streams) > 1 or (
+            value in binding.results and value in self.merged and streams != {MAIN}
+        )
 
     def is_whole(self, value: str) -> bool:
         """Whether a value of a part or a gap is made in one."""
@@ -149,11 +166,14 @@ def make_variables(
     sliced: dict[str, str] = {}
     merged: dict[str, str] = {}
     gathered: dict[int, str] = {}
+    written: dict[str, str] = {}
+    types = types_of(binding.graph)
     table = VariableTable(
         binding=binding,
         endings=endings,
         inputs=inputs,
         makers=makers,
+        types=types,
         gap_at=_gap_places(binding),
         bases=bases,
         whole=whole,
@@ -161,21 +181,48 @@ def make_variables(
         aliases=aliases,
         merged=merged,
         gathered=gathered,
+        written=written,
     )
+    candidates = Candidates(binding, pieces, types)
     if pieces > 1:
         for value in _cut_up_front(table):
             sliced[value] = whole.get(value) or names.for_pieces(value)
+        together = _gathered(table)
+        for value, number in together.items():
+            if number not in gathered:
+                gathered[number] = names.new(f"{bases[number]}_whole")
+            if _is_gathered_in_place(value, table, candidates):
+                written[value] = gathered[number]
         for value in (*_read_after(binding), *binding.results):
-            if value in makers and value not in merged and not table.is_whole(value):
-                merged[value] = table.base(makers[value].key)
-        for number in _gathered(table):
-            gathered[number] = names.new(f"{bases[number]}_whole")
+            if value not in makers or value in merged or table.is_whole(value):
+                continue
+            maker = makers[value]
+            if value not in together and candidates.fits(value, *maker):
+                written[value] = names.new(f"{table.base(maker.key)}_whole")
+            merged[value] = written.get(value) or table.base(maker.key)
     for value in binding.results:
         if value in makers and value not in merged and table.is_whole(value):
             maker = makers[value]
             if len(streams) > 1 and stream_of(maker.part, binding) != MAIN:
                 merged[value] = names.new(f"{table.base(maker.key)}_result")
+                if candidates.fits(value, *maker):
+                    written[value] = merged[value]
     return table
+
+
+def _is_gathered_in_place(
+    value: str, table: VariableTable, candidates: Candidates
+) -> bool:
+    """Whether the pieces that a step takes together are written as one tensor.
+
+    It is made where the first piece is, which others' streams know nothing of.
+    """
+    maker, binding = table.makers[value], table.binding
+    if maker.part == GAP or not candidates.fits(value, *maker):
+        return False
+    streams = {stream_of(maker.part, binding, k) for k in range(table.pieces)}
+    # What is returned is made on main.
+    return len(streams) == 1 and (value not in binding.results or streams == {MAIN})
 
 
 def stream_of(part: str, binding: Binding, piece: int | None = None) -> str:
@@ -307,10 +354,10 @@ def _cut_up_front(table: VariableTable) -> list[str]:
     return list(found)
 
 
-def _gathered(table: VariableTable) -> list[int]:
-    """Variables whose pieces a step takes together."""
+def _gathered(table: VariableTable) -> dict[str, int]:
+    """Values whose pieces a step takes together, with their variables."""
     binding = table.binding
-    found: dict[int, None] = {}
+    found: dict[str, int] = {}
     for part in binding.parts:
         if part.name not in binding.joined:
             continue
@@ -318,8 +365,8 @@ def _gathered(table: VariableTable) -> list[int]:
             for value in instance.inputs:
                 made = value in table.makers and value in binding.axes
                 if made and not table.is_whole(value):
-                    found[binding.variables[table.makers[value].key]] = None
-    return list(found)
+                    found[value] = binding.variables[table.makers[value].key]
+    return found
 
 
 def is_list_item(item: Input | None) -> bool:

@@ -11,7 +11,8 @@ from itertools import combinations
 from dynaflow_dsl.bind.model import BoundSection
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Severity
 from dynaflow_dsl.plan.model import Plan
-from dynaflow_dsl.prove.machine import Access, Machine, Step
+from dynaflow_dsl.prove.machine import Machine, Step
+from dynaflow_dsl.prove.memory import Access
 from dynaflow_dsl.prove.messages import REPORT
 from dynaflow_dsl.prove.paths import chain_of_waits
 from dynaflow_dsl.resolve.model import MAIN, Stream, Window

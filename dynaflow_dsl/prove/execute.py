@@ -7,7 +7,9 @@ from collections.abc import Mapping
 
 from dynaflow_dsl.bind.model import Binding
 from dynaflow_dsl.bind.uses import host_waits, uses_of
+from dynaflow_dsl.graph.model import Size, TensorType
 from dynaflow_dsl.plan.model import (
+    Allocate,
     Call,
     Choice,
     Free,
@@ -26,14 +28,8 @@ from dynaflow_dsl.plan.model import (
     Variable,
     Wait,
 )
-from dynaflow_dsl.prove.machine import (
-    Access,
-    Content,
-    Machine,
-    Owner,
-    Step,
-    Storage,
-)
+from dynaflow_dsl.prove.machine import Machine, Owner, Step
+from dynaflow_dsl.prove.memory import Access, Content, Row, Storage
 from dynaflow_dsl.prove.order import writers_before
 from dynaflow_dsl.resolve.model import MAIN
 from dynaflow_dsl.source import Span
@@ -128,6 +124,8 @@ class Execution:
                 machine.wait(stream, event, span)
             case Slices(targets, base):
                 self._slices(targets, base, i, span)
+            case Allocate(target, stream, layout):
+                self._allocate(target, stream, layout, span)
             case Merge():
                 self._merge(statement, span)
             case Free(variables):
@@ -185,14 +183,38 @@ class Execution:
             machine.read(content, access, variable)
         self._effects(call, layer, access)
         self._weights(call, layer, access)
-        if len(call.results) != len(instance.outputs):
+        left = dict(enumerate(instance.outputs))
+        for target in call.into:
+            made = Content(left.pop(target.output, ""), call.piece, Storage(access))
+            self._write(target.where, made, access, i)
+        if len(call.results) != len(left):
             machine.fault("value", f"{call.label} gives other results", call.span)
-        for name, value in zip(call.results, instance.outputs, strict=False):
+        for name, value in zip(call.results, left.values(), strict=False):
             machine.bind(name, Content(value, call.piece, Storage(access)), call.span)
         if host_wait:
             machine.wait_on_host(step, done=host_wait == "until it is done")
             if self.in_graphs:
                 machine.join()
+
+    def _write(self, where: Operand, made: Content, access: Access, i: int) -> None:
+        """A result goes to its rows of a tensor that was made for it."""
+        content, name = self._content(where, i)
+        if content is None:
+            said = f"{access.label} writes {name}, which is not there"
+            self.machine.fault("unbound", said, access.span)
+            return
+        self.machine.write(content, access, made, name)
+
+    def _allocate(
+        self, target: str, stream: str, layout: TensorType, span: Span | None
+    ) -> None:
+        """A tensor of rows that steps write: those of each piece, or all at once."""
+        access = self.machine.issue(stream, f"making {target}", span)
+        split = self.binding.schedule.split
+        cut = split is not None and layout.shape[:1] == (Size(1, (split.dimension,)),)
+        rows = tuple(Row() for _ in range(self.pieces if cut else 1))
+        storage = Storage(access, rows=rows)
+        self.machine.bind(target, Content("", None, storage), span)
 
     def _effects(self, call: Call, layer: int, access: Access) -> None:
         """What the step touches and uses beside the tensors that it takes."""
@@ -240,7 +262,11 @@ class Execution:
     def _content(self, operand: Operand, i: int) -> tuple[Content | None, str]:
         match operand:
             case Variable(name):
-                return self.machine.variables.get(name), name
+                content = self.machine.variables.get(name)
+                if content is not None and content.storage.rows:
+                    value = content.storage.value(content.piece)
+                    content = content._replace(value=value)
+                return content, name
             case InputOperand(name, layer, item, piece):
                 index = layer.at(i) if layer is not None else item
                 value = name if index is None else f"{name}.{index}"
@@ -252,6 +278,9 @@ class Execution:
                 content = self.machine.variables.get(name)
                 if content is None:
                     return None, name
+                if content.piece is None and content.storage.at(piece):
+                    value = content.storage.value(piece)
+                    return Content(value, piece, content.storage), name
                 axis = self.binding.axes.get(content.value)
                 if content.piece is not None or axis != 0:
                     # No rows of this piece alone.
@@ -284,7 +313,7 @@ class Execution:
         access = machine.issue(merge.stream, f"joining {target}", span)
         contents = []
         for name in pieces:
-            content = machine.variables.get(name)
+            content, _ = self._content(Variable(name), 0)
             if content is None:
                 machine.fault("unbound", f"{name} is joined before it exists", span)
                 return
@@ -340,6 +369,8 @@ class Execution:
 
 def _said(piece: int | None, value: str) -> str:
     """A value of the model, or a piece of one."""
+    if not value:
+        return "rows that are not all of one value"
     if piece is None:
         return f"all of {value}"
     return f"piece {piece} of {value}" if piece >= 0 else f"no piece of {value}"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from dynaflow_dsl.bind.uses import Resource
+from dynaflow_dsl.prove.memory import Access, Content, Storage
 from dynaflow_dsl.source import Span
 
 
@@ -30,37 +31,6 @@ class Owner(NamedTuple):
 
     part: str
     iteration: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Access:
-    """The `time`-th thing that a stream does, with its place in the file.
-
-    `layer` is its iteration, None where there is none.
-    """
-
-    stream: str
-    time: int
-    label: str
-    span: Span | None
-    layer: int | None = None
-
-
-@dataclass(slots=True, eq=False)
-class Storage:
-    """Memory made by one access and read by others; of each stream the last reader."""
-
-    made: Access
-    readers: dict[str, Access] = field(default_factory=dict)
-    from_outside: bool = False
-
-
-class Content(NamedTuple):
-    """What a variable holds: a value of the graph, all of it (None) or one piece."""
-
-    value: str
-    piece: int | None
-    storage: Storage
 
 
 Kind = Literal["race", "order", "freed", "shared", "value", "unbound"]
@@ -214,14 +184,43 @@ class Machine:
         storage = content.storage
         if storage.from_outside:
             return
-        made = storage.made
-        if not self.knows(access.stream, made):
-            self._both(
-                "race",
-                f"{access.label} reads {variable} without waiting for {made.label}",
-                access,
-                made,
-            )
+        for row in storage.at(content.piece):
+            row.readers[access.stream] = access
+        for made in storage.makers(content.piece):
+            if not self.knows(access.stream, made):
+                self._both(
+                    "race",
+                    f"{access.label} reads {variable} without waiting for {made.label}",
+                    access,
+                    made,
+                )
+        storage.readers[access.stream] = access
+
+    def write(self, where: Content, access: Access, made: Content, name: str) -> None:
+        """An access writes what it made to rows of a storage that is for that.
+
+        Its stream must know that nobody uses them any more.
+        """
+        storage = where.storage
+        rows = storage.at(where.piece)
+        if not rows or (where.piece is None) != (made.piece is None):
+            said = f"{access.label} writes {name}, where what it makes has no place"
+            self.fault("value", said, access.span)
+            return
+        readers = [other for row in rows for other in row.readers.values()]
+        users = (storage.made, *storage.makers(where.piece), *readers)
+        for other in dict.fromkeys(users):
+            if not self.knows(access.stream, other):
+                self._both(
+                    "race",
+                    f"{access.label} writes {name} without waiting for {other.label}",
+                    access,
+                    other,
+                )
+        for k, row in enumerate(rows):
+            row.value, row.writer = made.value, access
+            row.piece = k if made.piece is None else made.piece
+            row.readers.clear()
         storage.readers[access.stream] = access
 
     def touch(

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from dynaflow_dsl.bind.model import AFTER, BEFORE, GAP
 from dynaflow_dsl.bind.uses import GROUP
 from dynaflow_dsl.diagnostics import Diagnostic, Label
-from dynaflow_dsl.prove.machine import Access, Fault, Kind
+from dynaflow_dsl.prove.machine import Fault, Kind
+from dynaflow_dsl.prove.memory import Access
 from dynaflow_dsl.resolve.model import MAIN
 from dynaflow_dsl.source import Span
 

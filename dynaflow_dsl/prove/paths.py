@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from dynaflow_dsl.prove.machine import Access, Machine, Step
+from dynaflow_dsl.prove.machine import Machine, Step
+from dynaflow_dsl.prove.memory import Access
 
 
 def chain_of_waits(machine: Machine, earlier: Step, later: Step) -> str:

@@ -8,6 +8,7 @@ from dynaflow_dsl.runtime.load import loader
 from dynaflow_dsl.runtime.model import (
     Capture,
     Fetch,
+    Into,
     Modules,
     Part,
     PhaseSplit,
@@ -25,6 +26,7 @@ __all__ = [
     "Executor",
     "Fetch",
     "InputError",
+    "Into",
     "Kernel",
     "LoadError",
     "Modules",

@@ -61,6 +61,8 @@ class Checker:
     inside: bool = False
     _accesses: dict[int, list[_Access]] = field(default_factory=dict)
     _kept: list[Any] = field(default_factory=list)
+    # Memory that the step has made for parts to write their results.
+    _made: set[int] = field(default_factory=set)
     # What pieces of one part wrote in one iteration, by the tensor they were given.
     _writes: dict[tuple[object, ...], list[_Written]] = field(default_factory=dict)
 
@@ -80,6 +82,7 @@ class Checker:
             finally:
                 self._accesses.clear()
                 self._kept.clear()
+                self._made.clear()
                 self._writes.clear()
             return result
 
@@ -151,9 +154,12 @@ class Checker:
                 self._same(place, form, given, list(_tensors(result)), changed)
             for number, values in old.items():
                 self._apart((name, id(checked)), place, given[number], values)
-            for number, tensor in enumerate(_tensors(result)):
-                self._finite(place, number, tensor)
+            own = list(_tensors(result))
+            for tensor in own:
                 self._touch(tensor, stream, place, writes=True, fresh=True)
+            own += [given[n] for n in sorted(written) if self._is_made(given[n])]
+            for number, tensor in enumerate(own):
+                self._finite(place, number, tensor)
             return result
 
         return checked
@@ -165,6 +171,16 @@ class Checker:
         for piece in pieces:
             self._touch(piece, stream, place, writes=False)
         self._touch(result, stream, place, writes=True, fresh=True)
+
+    def empty(self, made: torch.Tensor) -> None:
+        """The step itself made a tensor for parts to write."""
+        place, stream = self.place("making room"), self.current
+        self.clocks[stream][stream] += 1
+        self._made.add(made.untyped_storage().data_ptr())
+        self._touch(made, stream, place, writes=True, fresh=True)
+
+    def _is_made(self, tensor: torch.Tensor) -> bool:
+        return tensor.untyped_storage().data_ptr() in self._made
 
     def _touch(
         self,
@@ -307,7 +323,7 @@ class _CheckedStreams(Streams):
 
 
 class _Joins(TorchFunctionMode):
-    """Sees the pieces that the module's own text puts together."""
+    """Sees the tensors that the module's own text makes, of pieces or for them."""
 
     def __init__(self, checker: Checker) -> None:
         super().__init__()
@@ -323,6 +339,8 @@ class _Joins(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         if func is torch.cat and not self._checker.inside:
             self._checker.joined(list(_tensors(args[0])), result)
+        if func is torch.empty and not self._checker.inside:
+            self._checker.empty(result)
         return result
 
 

@@ -33,16 +33,15 @@ from dynaflow_dsl.runtime.inductor import (
 from dynaflow_dsl.runtime.inputs import dimensions_of
 from dynaflow_dsl.runtime.multiples import readable
 from dynaflow_dsl.runtime.sizes import Compilations, sample_sizes
+from dynaflow_dsl.runtime.traced_text import Traced, trace_text
 from dynaflow_dsl.runtime.variants import (
     Literal,
     Observed,
     SizeInput,
     TensorLayout,
-    Traced,
     Variant,
     fake_arguments,
     observe,
-    trace_text,
 )
 from dynaflow_dsl.runtime.weights import Weights, record
 
@@ -202,7 +201,7 @@ def _compiled(
     world = FakeWorld(dimensions, hints)
     try:
         content = compile_graph(
-            traced.graph, fake_arguments(variant, traced, world), world
+            traced.graph, fake_arguments(variant, traced.constants, world), world
         )
     except Exception as error:
         if (advice := unplayed_role(error)) is not None:

@@ -26,7 +26,7 @@ from dynaflow_dsl.runtime.model import (
 )
 from dynaflow_dsl.runtime.phases import Phases, check_phases, phases_missing
 from dynaflow_dsl.runtime.recording import Parts
-from dynaflow_dsl.runtime.replay import Replays
+from dynaflow_dsl.runtime.replay import Estimate, Replays
 from dynaflow_dsl.runtime.report import (
     NOTHING_FETCHED,
     FetchedMemory,
@@ -46,7 +46,8 @@ class Setup:
     exception where in the schedule it was raised. `graphs` records steps; None where
     nothing is captured. With `lend`, what a captured step returns is the graph's own
     memory. `fetched` is what parts that bring weights hold, and `trusted` the kernels
-    among `calls` that are compared in their first call.
+    among `calls` that are compared in their first call. `estimate` bounds the memory of
+    steps that are to be captured.
     """
 
     calls: Mapping[str, Sequence[Call]]
@@ -58,6 +59,7 @@ class Setup:
     lend: bool = False
     fetched: FetchedMemory = NOTHING_FETCHED
     trusted: Sequence[ComparedOnce] = ()
+    estimate: Estimate | None = None
 
 
 class Executor:
@@ -130,6 +132,7 @@ class Executor:
                 setup.explain,
                 lambda: sum(one.compared for one in self._trusted),
                 setup.lend,
+                setup.estimate,
             )
 
     def __call__(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -19,8 +20,10 @@ from dynaflow_dsl.runtime.fetch import HostWeights, fetched_paths
 from dynaflow_dsl.runtime.fetch import place as place_model
 from dynaflow_dsl.runtime.graphs import GraphBackend, Pools, make_graphs
 from dynaflow_dsl.runtime.kernels import ComparedOnce, Kernel, source_digest
+from dynaflow_dsl.runtime.model import every_part
 from dynaflow_dsl.runtime.module_map import ModuleMap, read_map
 from dynaflow_dsl.runtime.notes import add_place
+from dynaflow_dsl.runtime.replay import Estimate
 from dynaflow_dsl.runtime.report import FetchedMemory
 from dynaflow_dsl.runtime.retraced import check_graphs
 from dynaflow_dsl.runtime.select import Choice, Selected
@@ -31,6 +34,8 @@ from dynaflow_dsl.runtime.weights import (
     part_weights,
     record,
 )
+
+_log = logging.getLogger("dynaflow_dsl.runtime")
 
 
 def loader(
@@ -136,6 +141,10 @@ def loader(
             )
             for executor, own_streams in zip(executors, made, strict=True)
         ]
+        if _log.isEnabledFor(logging.INFO):
+            for executor in loaded:
+                if executor.replays is not None:
+                    _log.info("%s", executor.report())
         if select is not None:
             entries = {
                 entry: Selected(entry, choose, [e for e in loaded if e.entry == entry])
@@ -248,7 +257,7 @@ def _load_one(
         }
     for one in fetched.values():
         tensors = {**tensors, **one.views}
-    parts = executor.parts()
+    parts = every_part(executor.parts())
     weights = {
         name: part_weights(name, part, tensors, module_map.module)
         for name, part in parts.items()
@@ -257,6 +266,7 @@ def _load_one(
         name: [part.function(position) for position in range(len(part.layers))]
         for name, part in parts.items()
     }
+    all_functions, all_weights = functions, weights
     own_texts = {
         name: [
             partial(function, record(own))
@@ -299,6 +309,18 @@ def _load_one(
                 static=static,
             )
         )
+    estimate: Estimate | None = None
+    if graphs is not None:
+        # As above; nothing runs before somebody asks.
+        from dynaflow_dsl.runtime.estimate import Estimator
+
+        plain = [name for name, part in parts.items() if not part.kernel]
+        estimate = Estimator(
+            executor,
+            {name: all_functions[name] for name in plain},
+            {name: all_weights[name] for name in plain},
+            device,
+        )
     checker = None
     if _checks():
         # Here, since it imports what no unchecked step needs.
@@ -331,6 +353,7 @@ def _load_one(
             graphs=graphs,
             lend=lend,
             trusted=trusted,
+            estimate=estimate,
             fetched=FetchedMemory(
                 sum(one.host for one in fetched.values()),
                 sum(one.buffers for one in fetched.values()),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import accumulate, pairwise, product
 from math import floor
@@ -125,6 +125,18 @@ Weight: TypeAlias = "str | Modules | Sequence[str | Modules | None]"
 
 
 @dataclass(frozen=True, slots=True)
+class Into:
+    """Functions that run those of a part and write `results` of it, by number, into
+    tensors that they take behind the part's inputs; the others they return.
+
+    `body` is one function, or several as in `Part`.
+    """
+
+    body: Callable[..., Any] | Sequence[Callable[..., Any]]
+    results: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """Which function a part runs in each iteration, and with which weights.
 
@@ -137,7 +149,8 @@ class Part:
     `kernel` names the kernel that the
     functions call: they run as they stand, uncompiled, where a step would run those of
     the part `instead_of`. Those of a `trusted` kernel are compared with that part the
-    first time they are called.
+    first time they are called. `into` are further functions, each with the attribute
+    of the executor that calls it: see `every_part`.
     """
 
     body: Callable[..., Any] | Sequence[Callable[..., Any]]
@@ -147,6 +160,7 @@ class Part:
     kernel: str = ""
     instead_of: str = ""
     trusted: bool = False
+    into: Mapping[str, Into] = field(default_factory=dict)
 
     def function(self, position: int) -> Callable[..., Any]:
         """The function of iteration `position`."""
@@ -161,6 +175,16 @@ class Part:
         name, with dots between them.
         """
         return _paths(self.weights or {}, self.layers, position)
+
+
+def every_part(parts: Mapping[str, Part]) -> dict[str, Part]:
+    """The parts, and behind each what writes results of it as a part of its own."""
+    found: dict[str, Part] = {}
+    for name, part in parts.items():
+        found[name] = part
+        for attribute, into in part.into.items():
+            found[attribute] = replace(part, body=into.body, into={})
+    return found
 
 
 @dataclass(frozen=True, slots=True)

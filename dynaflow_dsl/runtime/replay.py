@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import torch
 
@@ -36,6 +36,14 @@ from dynaflow_dsl.runtime.streams import Streams
 
 Sizes: TypeAlias = tuple[int, ...]
 Step: TypeAlias = Callable[..., Any]
+
+
+class Estimate(Protocol):
+    """Bytes that a step of some sizes takes at most; None where nobody knows."""
+
+    def __call__(self, sizes: Mapping[str, int], *, unsplit: bool) -> int | None:
+        """Of the step as scheduled, or without its split."""
+
 
 # The number of rows of each phase, for graphs that go by phases.
 PhaseRows: TypeAlias = tuple[tuple[str, int], ...]
@@ -76,7 +84,7 @@ class Replays:
     place must lie where they lay when the graph was made; a step with others runs
     uncaptured, and a warning says so once. `compared` counts the kernels that were
     compared so far: a step that does so says nothing of later ones, and the next one of
-    its size is recorded.
+    its size is recorded. `estimate` bounds the memory of a step that has not run.
     """
 
     def __init__(
@@ -90,6 +98,7 @@ class Replays:
         explain: Callable[[BaseException], None],
         compared: Callable[[], int],
         lend: bool,
+        estimate: Estimate | None = None,
     ) -> None:
         self._capture = capture
         self._inputs = inputs
@@ -101,6 +110,7 @@ class Replays:
         self._explain = explain
         self._compared = compared
         self._lend = lend
+        self._estimate = estimate
         self._memory = InputMemory(capture, inputs, device)
         plain = [isinstance(spec, TensorSpec) for spec in inputs.values()]
         self._first_tensor = plain.index(True) if True in plain else None
@@ -242,11 +252,16 @@ class Replays:
         """What has been captured so far, and what of `chosen` sizes has not."""
         captured = {key: one.report for key, one in self._captured.items()}
         known = {sizes for _, sizes in (*captured, *self._refused)}
-        waiting = [
-            described(self._dimensions, sizes)
+        waiting = {
+            described(self._dimensions, sizes): self._named(sizes)
             for sizes in self._combinations
             if sizes not in known and chosen(self._named(sizes))
-        ]
+        }
+        expected = {
+            where: size
+            for where, named in waiting.items()
+            if (size := self._expected(named)) is not None
+        }
         refused = {
             described(self._dimensions, key.sizes): reason
             for key, reason in self._refused.items()
@@ -258,7 +273,15 @@ class Replays:
             waiting=tuple(waiting),
             refused=refused,
             inputs=self._memory.nbytes,
+            expected=expected,
+            free=self._backend.free_bytes(),
         )
+
+    def _expected(self, sizes: Mapping[str, int]) -> int | None:
+        if self._estimate is None:
+            return None
+        unsplit = self._given is not None and not self._given(sizes, False)
+        return self._estimate(sizes, unsplit=unsplit)
 
     def _named(self, sizes: Sizes) -> dict[str, int]:
         """Sizes of phases, and of the dimensions that they add up to."""

@@ -46,6 +46,8 @@ class StepReport:
 
     `waiting` are sizes that no step had yet, `refused` those that run uncaptured, with
     the reason. `inputs` are the bytes of the graphs' own copies of step inputs.
+    `expected` bounds the bytes that each waiting size takes, where that is known, and
+    `free` is what the device has left: all sizes of a module share one pool.
     """
 
     name: str
@@ -54,6 +56,8 @@ class StepReport:
     refused: Mapping[str, str] = field(default_factory=dict)
     inputs: int = 0
     fetched: FetchedMemory = NOTHING_FETCHED
+    expected: Mapping[str, int] = field(default_factory=dict)
+    free: int = 0
 
     @property
     def pool(self) -> int:
@@ -85,7 +89,15 @@ class StepReport:
                 f"{self.inputs / 1e6:.1f} MB"
             )
         for sizes in self.waiting:
-            yield f"  {sizes}: not captured yet"
+            bound = self.expected.get(sizes)
+            taken = "" if bound is None else f", takes {bound / 1e6:.1f} MB at most"
+            yield f"  {sizes}: not captured yet{taken}"
+        if self.expected:
+            most = max(self.expected.values())
+            yield (
+                f"  the pool they share grows to {most / 1e6:.1f} MB at most, "
+                f"{self.free / 1e6:.1f} MB are free"
+            )
         for sizes, reason in self.refused.items():
             yield f"  {sizes}: not captured, {reason}"
         if not (self.sizes or self.waiting or self.refused):

@@ -1,21 +1,21 @@
-"""The variants of parts that a step calls: their layouts, and their text as graphs."""
+"""The variants of parts that a step calls, and their layouts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
-from torch.fx import Graph, GraphModule, Node, Proxy
-from torch.fx.proxy import GraphAppendingTracer
-from torch.overrides import TorchFunctionMode
 
 from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.executor import Executor, attach
 from dynaflow_dsl.runtime.inductor import FakeWorld, Size
 from dynaflow_dsl.runtime.inputs import dimensions_of, dtype_of, factors
-from dynaflow_dsl.runtime.model import PhaseSplit, TensorSpec
+from dynaflow_dsl.runtime.live_memory import LiveMemory
+from dynaflow_dsl.runtime.model import PhaseSplit, TensorSpec, every_part
 from dynaflow_dsl.runtime.streams import CallingThread, CpuStreams
 from dynaflow_dsl.runtime.weights import Weights, record
 
@@ -79,18 +79,24 @@ def observe(
     device: torch.device,
     sizes: Mapping[str, int] | None = None,
     unsplit: bool = False,
+    memory: LiveMemory | None = None,
 ) -> Observed:
     """Run `sequential` on fake tensors and note what every part is called with.
 
     `functions` and `weights` are those of each part's iterations. Layers whose inputs
     look the same run once. With `sizes`, numbers instead of symbols, what runs is what
-    a step of these sizes runs, or with `unsplit` what it runs without a split. Raises
-    LoadError (DFS805) when the operations hold for one size of a dimension only.
+    a step of these sizes runs, or with `unsplit` what it runs without a split, and
+    `memory` counts what it takes. Raises LoadError (DFS805) when the operations hold
+    for one size of a dimension only.
     """
     world = FakeWorld(dimensions_of(executor.inputs) if sizes is None else ())
     world.sizes.update(sizes or {})
     observed = Observed()
+    parts = every_part(executor.parts())
+    writing = {name: part.into for name, part in parts.items()}
     results: dict[Variant, Any] = {}
+    taken: dict[Variant, int] = {}
+    counted = LiveMemory() if memory is None else memory
 
     def interceptor(part: str, position: int) -> Callable[..., Any]:
         function = functions[part][position]
@@ -112,17 +118,31 @@ def observe(
                 )
             observed.parts.setdefault(variant, part)
             if variant not in results:
-                fake = {name: _fake(layout, world) for name, layout in layouts}
-                returned = _run_once(part, function, fake, arguments)
+                with counted.paused():
+                    fake = {name: _fake(layout, world) for name, layout in layouts}
+                with counted.apart() as found:
+                    returned = _run_once(part, function, fake, arguments)
+                (taken[variant],) = found
+                counted.forget(returned)
                 results[variant] = returned
                 count = _fresh_outputs(returned, (*fake.values(), *arguments))
                 if count is not None:
                     observed.fresh[variant] = count
+            else:
+                counted.take(taken[variant])
+            if sizes is None:
+                # `sequential` writes no results into tensors, and `step` does.
+                for attribute, into in writing.get(part, {}).items():
+                    made = results[variant]
+                    outputs = made if isinstance(made, tuple | list) else (made,)
+                    given = [_copied(outputs[k]) for k in into.results]
+                    interceptor(attribute, position)(*arguments, *given)
             return _copied(results[variant])
 
         return call
 
     fake_executor = executor.__new__(executor)
+    fake_executor.device = device
     attach(
         fake_executor,
         {
@@ -145,7 +165,7 @@ def observe(
         fake_executor,
         {
             name: [through_kernel(part.instead_of, k) for k in range(len(part.layers))]
-            for name, part in executor.parts().items()
+            for name, part in parts.items()
             if part.kernel
         },
     )
@@ -165,12 +185,15 @@ def observe(
             for spec in executor.inputs.values()
         ]
         if sizes is None or unsplit or not fake_executor.fills(sizes):
-            fake_executor.sequential(*inputs)
+            run = fake_executor.sequential
         else:
             names = executor.stream_names
             fake_executor.streams = CpuStreams(*map(CallingThread, ("main", *names)))
             rows = {"phases": sizes} if isinstance(executor.split, PhaseSplit) else {}
-            fake_executor.step(*inputs, **rows)
+            run = partial(fake_executor.step, **rows)
+        # Symbols have no number of bytes.
+        with nullcontext() if memory is None else memory:
+            run(*inputs)
     if fixed := world.fixed():
         ties = ", ".join(f"{name} = {value}" for name, value in fixed.items())
         raise LoadError(
@@ -179,141 +202,6 @@ def observe(
             "cannot be compiled for other sizes: load with `compile=False`.",
         )
     return observed
-
-
-@dataclass(frozen=True, slots=True)
-class Traced:
-    """A part function as a graph.
-
-    Its inputs are the weights, then the arguments that are not literals, then
-    `constants`: tensors that the text holds. `outputs` says what the function returns.
-    """
-
-    graph: GraphModule
-    constants: tuple[torch.Tensor, ...]
-    outputs: str  # "none", "tensor" or "tuple"
-
-
-def trace_text(variant: Variant, part: str) -> Traced:
-    """The graph of a variant's function, made by calling it with proxies.
-
-    Raises LoadError (DFS805) for text that needs values while it is traced.
-    """
-    graph = Graph()
-    tracer = _Tracer(graph)
-    weights = {
-        name: Proxy(graph.placeholder(_placeholder(name, k)), tracer)
-        for k, (name, _) in enumerate(variant.weights)
-    }
-    arguments = [
-        layout.value
-        if isinstance(layout, Literal)
-        else Proxy(graph.placeholder(f"input_{position}"), tracer)
-        for position, layout in enumerate(variant.arguments)
-    ]
-    try:
-        with torch.no_grad(), _OperatorCalls(tracer):
-            returned = variant.function(record(weights), *arguments)
-        listed: tuple[Any, ...]
-        if returned is None:
-            outputs, listed = "none", ()
-        elif isinstance(returned, tuple | list):
-            outputs, listed = "tuple", tuple(returned)
-        else:
-            outputs, listed = "tensor", (returned,)
-        graph.output(tuple(tracer.create_arg(value) for value in listed))
-    except torch.fx.proxy.TraceError as error:
-        raise LoadError(
-            "DFS805",
-            f"the part `{part}` cannot be compiled, since its function "
-            f"`{variant.function.__name__}` decides by a tensor or a size ({error}).",
-        ) from error
-    for node in graph.nodes:
-        for written in written_arguments(node):
-            if written in tracer.constants:
-                raise LoadError(
-                    "DFS805",
-                    f"the part `{part}` writes into a constant of the module "
-                    f"(`{node.target}`), which would change the next step.",
-                )
-    return Traced(
-        GraphModule(torch.nn.Module(), graph), tuple(tracer.constants.values()), outputs
-    )
-
-
-def _placeholder(weight: str, position: int) -> str:
-    """A name for a weight that no other one has; those of loops have dots in theirs."""
-    if "." not in weight:
-        return f"w_{weight}"
-    return f"w{position}_{weight.rpartition('.')[2]}"
-
-
-def written_arguments(node: Node) -> list[Node]:
-    """The arguments that a node writes in place, by its operator's schema."""
-    target = node.target
-    if not isinstance(target, torch._ops.OpOverload):
-        return []
-    found = []
-    for position, argument in enumerate(target._schema.arguments):
-        if argument.alias_info is None or not argument.alias_info.is_write:
-            continue
-        given = (
-            node.args[position]
-            if position < len(node.args)
-            else node.kwargs.get(argument.name)
-        )
-        listed = given if isinstance(given, list | tuple) else [given]
-        found += [value for value in listed if isinstance(value, Node)]
-    return found
-
-
-class _Tracer(GraphAppendingTracer):
-    """Turns tensors that the text holds into inputs of the graph."""
-
-    def __init__(self, graph: Graph) -> None:
-        super().__init__(graph)
-        self.constants: dict[Node, torch.Tensor] = {}
-
-    def create_arg(self, a: Any) -> Any:
-        if not isinstance(a, torch.Tensor):
-            return super().create_arg(a)
-        for node, known in self.constants.items():
-            if known is a:
-                return node
-        last = [node for node in self.graph.nodes if node.op == "placeholder"][-1:]
-        place = (
-            self.graph.inserting_after(last[0])
-            if last
-            else self.graph.inserting_before(next(iter(self.graph.nodes), None))
-        )
-        with place:
-            node = self.graph.placeholder(f"constant_{len(self.constants)}")
-        self.constants[node] = a
-        return node
-
-
-class _OperatorCalls(TorchFunctionMode):
-    """Records every operator call, also one that no traced value goes into.
-
-    Such a call (a mask filled with zeros) would otherwise run once, while tracing, and
-    what a step then writes into its result would stay for the next one.
-    """
-
-    def __init__(self, tracer: _Tracer) -> None:
-        super().__init__()
-        self._tracer = tracer
-
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        named = dict(kwargs or {})
-        if isinstance(func, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
-            return self._tracer.create_proxy("call_function", func, args, named)
-        return func(*args, **named)
 
 
 def _fake_input(
@@ -338,8 +226,10 @@ def _fake(layout: TensorLayout, world: FakeWorld) -> torch.Tensor:
     )
 
 
-def fake_arguments(variant: Variant, traced: Traced, world: FakeWorld) -> list[Any]:
-    """Fake inputs of a variant's graph, in the graph's order."""
+def fake_arguments(
+    variant: Variant, constants: Sequence[torch.Tensor], world: FakeWorld
+) -> list[Any]:
+    """Fake inputs of a variant's graph, in the graph's order: `constants` are last."""
     with world.active():
         found: list[Any] = [_fake(layout, world) for _, layout in variant.weights]
         for layout in variant.arguments:
@@ -348,7 +238,7 @@ def fake_arguments(variant: Variant, traced: Traced, world: FakeWorld) -> list[A
                     found.append(_fake(layout, world))
                 case SizeInput(size):
                     found.append(world.value(size))
-        found += [_fake(_static(constant), world) for constant in traced.constants]
+        found += [_fake(_static(constant), world) for constant in constants]
     return found
 
 

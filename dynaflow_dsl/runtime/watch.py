@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from dynaflow_dsl.runtime.executor import Executor
-from dynaflow_dsl.runtime.model import StreamOptions
+from dynaflow_dsl.runtime.model import StreamOptions, every_part
 from dynaflow_dsl.runtime.module_map import ModuleMap, read_map
 from dynaflow_dsl.runtime.notes import OUTSIDE
 from dynaflow_dsl.runtime.recording import Call, CallKey, Parts
@@ -108,7 +108,7 @@ class StepWatch:
         self._issued.clear()
         self._open = None
         self._clocks = {stream.name: {} for stream in executor.streams}
-        names = (*executor.parts(), *executor.fetches())
+        names = (*every_part(executor.parts()), *executor.fetches())
         with Parts(executor, names).through(self._called):
             return executor(*arguments)
 
@@ -181,7 +181,7 @@ class StepWatch:
         label = entry.label.removeprefix("prev.")
         part = label.partition("[")[0]
         fetch = self._executor.fetches().get(name)
-        layers = (fetch or self._executor.parts()[name]).layers
+        layers = (fetch or every_part(self._executor.parts())[name]).layers
         layer: int | None = None
         if entry.layer is not None and part not in OUTSIDE:
             layer = layers[position] if position < len(layers) else position

@@ -49,6 +49,10 @@ StepSize: TypeAlias = int | Mapping[str, int]
 CAPTURING = ("cuda",)
 
 
+def _nothing(text: str) -> None:
+    pass
+
+
 def verify(
     module: ModuleType,
     model: torch.nn.Module,
@@ -65,6 +69,7 @@ def verify(
     row_claims: Sequence[RowClaim] = (),
     compiled: bool = True,
     seed: int = 0,
+    tell: Callable[[str], None] = _nothing,
     **options: Any,
 ) -> Report:
     """Run `module` in every way it can run and compare with the model.
@@ -76,8 +81,8 @@ def verify(
     `pieces_of(batch)` the slices of the others: empty when there is no split. `entry`
     and `schedule` name one of several executors. `claims` are pairs of steps, by the
     labels of the module's map, that must be unordered, and `row_claims` say of which
-    operations it is only stated that they are row-wise. `options` go to the module's
-    `load`.
+    operations it is only stated that they are row-wise. `tell` is told what graphs will
+    take before any is made. `options` go to the module's `load`.
 
     For each batch: the module's text, eager, against the reference on the same pieces,
     bit for bit, every output, every input that may be written and every buffer that is
@@ -120,6 +125,7 @@ def verify(
         loaded = module.load(model, compile=True, **options)
         graphs = find_executor(loaded, entry, schedule)
         graphs.compare_no_kernels()
+        tell(str(graphs.report()))
         captured = Captured(graphs, state.restore)
     for executor in ways.values():
         # What a kernel gives is compared in the text, and here what the step does.

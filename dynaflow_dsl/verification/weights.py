@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from dynaflow_dsl.runtime.executor import Executor
+from dynaflow_dsl.runtime.model import every_part
 
 
 class Brought(NamedTuple):
@@ -39,11 +40,12 @@ class WeightWatch:
                 for name, fetch in fetches.items()
                 for position in range(len(fetch.layers))
             }
-            names = (*fetches, *executor.parts())
+            parts = every_part(executor.parts())
+            names = (*fetches, *parts)
             before = {name: getattr(executor, name) for name in names}
             for name in fetches:
                 setattr(executor, name, self._bringing(name, before[name]))
-            for name, part in executor.parts().items():
+            for name, part in parts.items():
                 reads = [
                     frozenset(
                         one

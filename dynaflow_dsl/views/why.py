@@ -10,13 +10,8 @@ from itertools import groupby
 from dynaflow_dsl.bind.model import AFTER, BEFORE
 from dynaflow_dsl.plan.model import Plan, Wait
 from dynaflow_dsl.prove.execute import Execution
-from dynaflow_dsl.prove.machine import (
-    Access,
-    Clock,
-    Content,
-    Machine,
-    Owner,
-)
+from dynaflow_dsl.prove.machine import Clock, Machine, Owner
+from dynaflow_dsl.prove.memory import Access, Content
 from dynaflow_dsl.source import Span
 
 
@@ -83,9 +78,15 @@ class _Noting(Machine):
 
     def read(self, content: Content, access: Access, variable: str) -> None:
         if not content.storage.from_outside:
-            needed = Needed(content.storage.made, f"reads {variable}")
-            self.runs[access].needs.append(needed)
+            for made in content.storage.makers(content.piece):
+                needed = Needed(made, f"reads {variable}")
+                self.runs[access].needs.append(needed)
         super().read(content, access, variable)
+
+    def write(self, where: Content, access: Access, made: Content, name: str) -> None:
+        needed = Needed(where.storage.made, f"writes its rows of {name}")
+        self.runs[access].needs.append(needed)
+        super().write(where, access, made, name)
 
     def touch(
         self,

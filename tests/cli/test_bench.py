@@ -7,6 +7,7 @@ import pytest
 
 from dynaflow_dsl.cli.main import run
 from tests.cli.conftest import Workspace
+from tests.runtime.fake_graphs import FakeGraphs
 
 Capture = pytest.CaptureFixture[str]
 
@@ -115,3 +116,28 @@ def test_what_the_target_raises_is_a_finding_about_it(
     shown = capsys.readouterr().err
     assert "error[DFS110]: making arguments of the entry 'forward' raised" in shown
     assert "ZeroDivisionError" in shown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["bench", "verify"])
+def test_what_graphs_will_take_is_printed_before_any_is_made(
+    command: str, file: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = FakeGraphs()
+    made = [0]
+
+    def begin(self: FakeGraphs) -> None:
+        made[0] += 1
+        said = capsys.readouterr().err
+        if made[0] == 1:
+            assert "batch = 4: not captured yet, takes 0." in said
+            assert "the pool they share grows to 0." in said
+        real(self)
+
+    real = FakeGraphs.begin
+    monkeypatch.setattr(FakeGraphs, "begin", begin)
+    monkeypatch.setattr("dynaflow_dsl.runtime.load.make_graphs", lambda *_: backend)
+    monkeypatch.setattr("dynaflow_dsl.verification.verify.CAPTURING", ("cpu",))
+    words = ["--only", "scheduled", "--seconds", "0.001"] if command == "bench" else []
+    run([command, file, *words])
+    assert made[0] > 0

@@ -37,7 +37,7 @@ def test_nothing_is_said_where_nothing_is_captured() -> None:
     text = module()
     assert "capture =" not in text
     assert "stream_options" not in text
-    assert "import Executor, Part, Split, TensorSpec, loader" in text
+    assert "import Executor, Into, Part, Split, TensorSpec, loader" in text
 
 
 def test_captured_sizes_with_all_that_a_replay_has_to_know() -> None:
@@ -45,7 +45,7 @@ def test_captured_sizes_with_all_that_a_replay_has_to_know() -> None:
     sizes, places = '{"batch": (4, 8)}', '("keys", "values")'
     arguments = f'{sizes}, in_place={places}, padding={{"batch": (0,)}}'
     assert f"    capture = Capture(\n        {arguments}\n    )\n" in text
-    assert "import Capture, Executor, Part, Split, TensorSpec, loader" in text
+    assert "    Capture,\n    Executor,\n    Into,\n    Part,\n    Split,\n" in text
 
 
 @pytest.mark.parametrize("stream", ["", " (priority = high, sms = 16)"])

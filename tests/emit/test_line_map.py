@@ -38,7 +38,7 @@ def test_every_call_has_its_step_and_its_line_of_the_file(name: str) -> None:
     }
     for entry in lines:
         part = re.sub(r"^prev\.|\[\d+\]$", "", entry["label"])
-        assert expected[entry["first"]][1] == part
+        assert expected[entry["first"]][1].removesuffix("_into") == part
         line = source[entry["line"] - 1]
         assert line[entry["column"] - 1 :].startswith(entry["text"])
         if part not in ("before", "after"):
@@ -77,4 +77,7 @@ def test_every_operation_has_its_line(name: str) -> None:
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)
     )
-    assert written == len(entries)
+    # Copies into tensors that the step makes are no operations of the model.
+    copies = text.count("    aten.copy_.default(out, result)")
+    assert copies == (name == "halves")
+    assert written == len(entries) + copies

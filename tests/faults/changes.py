@@ -1,15 +1,17 @@
 """Plans with a fault planted in them.
 
 A change names a statement of the plan as the generated module has it, where `in` says
-in which part of the program it stands: `start`, `layer N`, `loop`, `rest` (what is left
-after the last layer) or `end`. It is removed, moved `before` or `after` another one
-there (or to the `top` of that one's block), or something takes its place:
+in which part of the program it stands: `start`, `layer N`, `loop`, `last` (the last
+layer where it is none of the loop's), `rest` (what is left after it) or `end`. It is
+removed, moved `before` or `after` another one there (or to the `top` of that one's
+block), or something takes its place:
 
     in = "loop"
     take = "main.wait(attn_0_done)"
     before = "side.wait(mlp_0_done)"
 
-Calls are written as their step: `mlp[0]`. What `put` adds is a wait or a `del`.
+Calls are written as their step: `mlp[0]`. What `put` adds is a wait or a `del`, and
+`rows` is the piece in whose rows a call writes its result.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from dataclasses import replace
 from typing import Any
 
 from dynaflow_dsl.plan.model import (
+    Allocate,
     Block,
     Call,
     Free,
@@ -27,6 +30,7 @@ from dynaflow_dsl.plan.model import (
     Join,
     Loop,
     Merge,
+    PieceOf,
     Plan,
     Program,
     Record,
@@ -59,6 +63,8 @@ def said(statement: Statement) -> str:
             return f"{stream}.wait({event})"
         case Slices(targets):
             return f"{', '.join(targets)} = slices"
+        case Allocate(target, stream):
+            return f"{target} = empty on {stream}"
         case Merge(target, pieces):
             return f"{target} = cat({', '.join(pieces)})"
         case Free(variables):
@@ -81,7 +87,9 @@ def _segment(segments: Sequence[Segment], where: str) -> int:
         case ["loop"]:
             return loops[0]
         case ["rest"]:
-            return loops[-1] + 1
+            return len(segments) - 2
+        case ["last"]:
+            return len(segments) - 3
         case ["layer", number]:
             return 1 + int(number)
     raise AssertionError(where)
@@ -103,6 +111,11 @@ def _applied(segment: Segment, change: dict[str, Any]) -> Segment:
         added = [replace(taken, stream=change["stream"])]
     elif "turn" in change:
         added = [_turned(taken)]
+    elif "rows" in change:
+        assert isinstance(taken, Call)
+        (target,) = taken.into
+        where = PieceOf(target.where.name, change["rows"])
+        added = [replace(taken, into=(replace(target, where=where),))]
     elif not {"before", "after", "top"} & change.keys():
         added = []
     if "before" in change:

@@ -11,6 +11,7 @@ import torch
 from dynaflow_dsl.models import llama
 from dynaflow_dsl.runtime.streams import CallingThread, CpuStreams
 from tests.end_to_end.building import Built, build, run_verify
+from tests.end_to_end.test_in_place import joined
 from tests.end_to_end.test_schedules import SCHEDULES
 
 pytestmark = pytest.mark.gpu
@@ -70,6 +71,38 @@ def test_inside_a_capture_the_step_just_runs(tmp_path: Path) -> None:
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         step(*arguments)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step(*arguments)
+    for _ in range(20):
+        graph.replay()
+        torch.cuda.synchronize()
+        assert torch.equal(captured, expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_results_in_place_have_the_bits_of_joined_pieces(
+    dtype: str, tmp_path: Path
+) -> None:
+    made = built("halves", dtype, tmp_path)
+    assert "mlp_into(" in made.compiled.text
+    step = made.module.load(made.spec.model, "cuda")
+    other = made.mutated(joined(made)).load(made.spec.model, "cuda")
+    for batch in (2, 7, 64):
+        torch.manual_seed(batch)
+        first = made.spec.entries["decode"].arguments({"batch": batch})
+        torch.manual_seed(batch)
+        second = made.spec.entries["decode"].arguments({"batch": batch})
+        assert torch.equal(step(*first), other(*second)), batch
+
+
+def test_results_in_place_inside_a_capture(tmp_path: Path) -> None:
+    made = built("both", "bfloat16", tmp_path)
+    assert "mlp_into(" in made.compiled.text
+    step = made.module.load(made.spec.model, "cuda")
+    arguments = made.spec.entries["decode"].arguments({"batch": 64})
+    expected = step(*arguments).clone()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

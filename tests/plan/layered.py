@@ -43,13 +43,15 @@ class Shape:
     """A part: what it reads, how many results it has, whether it touches the cache.
 
     `cache` is `""`, `"r"` or `"w"`: the layer's own tensor of the list `keys`, or with
-    `"R"` and `"W"` one tensor `state` that all layers share.
+    `"R"` and `"W"` one tensor `state` that all layers share. With `summed` the last
+    operation is none that is compiled with a copy of its result.
     """
 
     name: str
     reads: tuple[Read, ...]
     outputs: int = 1
     cache: str = ""
+    summed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,14 @@ class _Writer:
     operations: list[Operation] = field(default_factory=list)
     storages: int = 100
 
-    def run(self, name: str, operator: str, module: str, *arguments: Argument) -> str:
+    def run(
+        self,
+        name: str,
+        operator: str,
+        module: str,
+        *arguments: Argument,
+        tags: tuple[str, ...] = POINTWISE,
+    ) -> str:
         self.storages += 1
         self.operations.append(
             Operation(
@@ -103,7 +112,7 @@ class _Writer:
                 False,
                 (),
                 False,
-                POINTWISE,
+                tags,
                 module,
                 None,
             )
@@ -216,9 +225,12 @@ def _layer(
         elif cache:
             writer.write(f"{name}_write", module, cache, total)
         for k in range(shape.outputs):
-            made[shape.name, k] = writer.scaled(
-                f"{name}_out{k}", module, total, float(k + 2)
-            )
+            out = f"{name}_out{k}"
+            result = writer.scaled(out, module, total, float(k + 2))
+            if shape.summed:
+                sums, along = "aten.cumsum.default", Reference(result)
+                result = writer.run(f"{out}_sums", sums, module, along, 1, tags=())
+            made[shape.name, k] = result
     return made
 
 

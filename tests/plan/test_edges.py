@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from dynaflow_dsl.plan.model import (
+    Allocate,
     Free,
     Hold,
     Join,
@@ -22,7 +23,15 @@ from dynaflow_dsl.plan.model import (
 )
 from dynaflow_dsl.prove import prove
 from tests.plan.layered import Layered, Read, Shape
-from tests.prove.schedules import BARE, TWO, Scheduled, order, scheduled, stagger
+from tests.prove.schedules import (
+    BARE,
+    SUMS,
+    TWO,
+    Scheduled,
+    order,
+    scheduled,
+    stagger,
+)
 from tests.simulator.text import judge
 
 S = TypeVar("S", bound=Statement)
@@ -67,12 +76,56 @@ def test_one_layer_in_order() -> None:
 
 
 def test_a_result_of_another_stream_is_copied_on_main() -> None:
-    schedule = scheduled(BARE, {"mlp": "side"}, 1, order("attn", "mlp"), "side")
+    schedule = scheduled(SUMS, {"mlp": "side"}, 1, order("attn", "mlp"), "side")
     (copy,) = all_of(schedule.plan, Merge)
     (returned,) = all_of(schedule.plan, Return)
     assert copy.pieces == ("hidden",)
     assert returned.operands == (Variable(copy.target),)
     assert f"{copy.target} = hidden.clone()" in schedule.text()
+    assert is_right(schedule)
+
+
+def test_a_result_of_another_stream_is_written_where_main_has_made_it() -> None:
+    schedule = scheduled(BARE, {"mlp": "side"}, 1, order("attn", "mlp"), "side")
+    (made,) = all_of(schedule.plan, Allocate)
+    (returned,) = all_of(schedule.plan, Return)
+    assert made.stream == "main"
+    assert returned.operands == (Variable(made.target),)
+    assert list(all_of(schedule.plan, Merge)) == []
+    assert f"self.mlp_into(3, hidden, attn, {made.target})" in schedule.text()
+    assert is_right(schedule)
+
+
+def test_pieces_of_several_streams_are_joined_for_a_step_that_takes_all() -> None:
+    # What runs after the layers reads them as well.
+    model = Layered(
+        (Shape("a", (Read("b", carried=True),)), Shape("b", (Read("a"),))),
+        layers=3,
+        results=(("a", 0),),
+        head=(("b", 0),),
+    )
+    on: dict[str, str | list[str]] = {"a": ["main", "side"]}
+    apart = scheduled(model, on, 2, order("a[0] | a[1]", "b[*]"), "side")
+    assert [m.target for m in all_of(apart.plan, Merge, loops=True)] == ["a_whole"]
+    assert list(all_of(apart.plan, Allocate)) == []
+    assert is_right(apart)
+    beside = scheduled(model, {"a": "side"}, 2, order("a[0], a[1]", "b[*]"), "side")
+    # The last ones are returned, and so made on main.
+    assert [made.stream for made in all_of(beside.plan, Allocate)] == ["side"]
+    assert is_right(beside)
+
+
+def test_a_whole_that_a_step_takes_is_what_runs_after_it_reads() -> None:
+    model = Layered(
+        (Shape("a", (Read("b", carried=True),)), Shape("b", (Read("a"),))),
+        layers=3,
+        results=(),
+        head=(("a", 0), ("b", 0)),
+    )
+    schedule = scheduled(model, {"a": "side"}, 2, order("a[0], a[1]", "b[*]"), "side")
+    assert list(all_of(schedule.plan, Merge)) == []
+    (made,) = {one.target for one in all_of(schedule.plan, Allocate)}
+    assert f"self.after(0, {made}, hidden)" in schedule.text()
     assert is_right(schedule)
 
 
@@ -149,7 +202,7 @@ def test_two_results_of_a_step_have_ends_of_their_own() -> None:
             Shape("a", (Read("b", carried=True),)),
             Shape("b", (Read(None),), outputs=2),
         ),
-        layers=2,
+        layers=4,
         results=(("b", 1), ("b", 0)),
         embed=False,
     )
@@ -231,4 +284,5 @@ def test_many_streams_pieces_parts_and_layers() -> None:
     on: dict[str, str | list[str]] = {"b": "s", "c": "t", "d": "u", "e": "s"}
     schedule = scheduled(model, on, 4, stagger(*names), "s", "t", "u")
     assert prove(schedule.plan).ok
-    assert len(list(all_of(schedule.plan, Wait))) < 60
+    # The first pass, the loop, the last pass and what is left after it.
+    assert len(list(all_of(schedule.plan, Wait))) < 80

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from dynaflow_dsl.plan.model import (
+    Allocate,
     Block,
     Call,
     Choice,
@@ -104,6 +105,7 @@ def mutations(plan: Plan) -> Iterator[Mutation]:
     yield from swaps(plan)
     yield from rewired(plan)
     yield from shorter_loops(plan)
+    yield from misplaced(plan)
     yield from fewer_buffers(plan)
 
 
@@ -240,6 +242,40 @@ def swaps(plan: Plan) -> Iterator[Mutation]:
         )
 
 
+def misplaced(plan: Plan) -> Iterator[Mutation]:
+    """Results that go to the rows of another piece, or are returned instead, and
+    tensors for them that another stream makes."""
+    pieces = plan.binding.schedule.pieces
+    for spot, s, statement in _statements(plan.step):
+        what = ""
+        changed: list[tuple[str, Statement]] = []
+        match statement:
+            case Call(into=into) if into:
+                what = _say(_where(plan, spot), statement)
+                for k, target in enumerate(into):
+                    rest = (*into[:k], *into[k + 1 :])
+                    results = (*statement.results, "elsewhere")
+                    kept = replace(statement, into=rest, results=results)
+                    changed.append(("Target removed", kept))
+                    if isinstance(target.where, PieceOf):
+                        other = (target.where.piece + 1) % pieces
+                        where = replace(target.where, piece=other)
+                        moved = replace(target, where=where)
+                        into_other = (*into[:k], moved, *into[k + 1 :])
+                        one = replace(statement, into=into_other)
+                        changed.append(("Target moved", one))
+            case Allocate(target=name, stream=stream):
+                what = f"{_where(plan, spot)}: {name}"
+                for other_stream in plan.streams:
+                    if other_stream != stream:
+                        other_one = replace(statement, stream=other_stream)
+                        changed.append(("Allocate aside", other_one))
+        statements = _block(plan.step, spot).statements
+        for kind, instead in changed:
+            block = (*statements[:s], instead, *statements[s + 1 :])
+            yield Mutation(kind, what, with_block(plan, spot, block))
+
+
 # A segment of the program, and a block in it.
 Spot = tuple[int, int]
 
@@ -286,6 +322,8 @@ def _say(section: str, statement: Statement) -> str:
             return f"{section}: {event}"
         case Slices(targets) | Merge(_, targets):
             return f"{section}: {', '.join(targets)}"
+        case Allocate(target):
+            return f"{section}: {target}"
         case Call(label=label):
             return f"{section}: {label}"
         case Join() | Return():

@@ -24,18 +24,23 @@ TWO = Layered(
         Shape("attn", (CARRIED,), cache="w"),
         Shape("mlp", (CARRIED, Read("attn"))),
     ),
-    layers=3,
+    layers=4,
     results=(),
     head=(("mlp", 0),),
 )
-BARE = Layered(TWO.shapes, layers=3, results=(("mlp", 0),), embed=False)
+BARE = Layered(TWO.shapes, layers=4, results=(("mlp", 0),), embed=False)
+SUMS = Layered(
+    (TWO.shapes[0], Shape("mlp", (CARRIED, Read("attn")), summed=True)),
+    layers=3,
+    results=(("mlp", 0),),
+)
 THREE = Layered(
     (
         Shape("attn", (Read("down", carried=True),), cache="w"),
         Shape("gate", (Read("down", carried=True), Read("attn")), outputs=2),
         Shape("down", (Read("gate", 0), Read("gate", 1), Read("attn"))),
     ),
-    layers=3,
+    layers=4,
     results=(),
     head=(("down", 0),),
 )
@@ -86,6 +91,9 @@ def schedules() -> dict[str, Scheduled]:
         "halves, mlp aside": scheduled(TWO, {"mlp": "side"}, 2, halves, "side"),
         "a half on each": scheduled(
             TWO, {"attn": ["main", "side"], "mlp": ["main", "side"]}, 2, halves, "side"
+        ),
+        "halves that are joined by a copy": scheduled(
+            SUMS, {"mlp": "side"}, 2, halves, "side"
         ),
         "bare halves": scheduled(BARE, {"mlp": "side"}, 2, halves, "side"),
         "three uneven pieces": scheduled(

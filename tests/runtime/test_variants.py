@@ -8,6 +8,7 @@ import torch
 
 from dynaflow_dsl.runtime import Executor, LoadError, Part, TensorSpec
 from dynaflow_dsl.runtime.inputs import InputSpecs
+from dynaflow_dsl.runtime.traced_text import trace_text
 from dynaflow_dsl.runtime.variants import (
     Literal,
     SizeInput,
@@ -15,7 +16,6 @@ from dynaflow_dsl.runtime.variants import (
     Variant,
     dimensions_of,
     observe,
-    trace_text,
 )
 
 aten = torch.ops.aten

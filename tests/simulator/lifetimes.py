@@ -8,6 +8,7 @@ from random import Random
 from typing import TypeAlias
 
 from dynaflow_dsl.plan.model import (
+    Allocate,
     Call,
     Choice,
     Free,
@@ -92,12 +93,16 @@ def walk(lines: Sequence[Line], streams: Sequence[str]) -> Walk:
 
     for n, (_, statement) in enumerate(lines):
         match statement:
-            case Call(stream=stream, operands=operands, results=results):
+            case Call(stream=stream, operands=operands, results=results, into=into):
                 found.starts[n] = known[stream]
                 read(names_in(operands), n)
+                read(names_in([target.where for target in into]), n)
                 known[stream] |= {n}
                 for name in results:
                     bind(name, Memory(stream), n)
+            case Allocate(target, stream):
+                known[stream] |= {n}
+                bind(target, Memory(stream), n)
             case Merge(target, pieces, _, stream):
                 read(pieces, n)
                 known[stream] |= {n}

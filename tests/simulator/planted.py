@@ -11,6 +11,7 @@ from random import Random
 from typing import TypeAlias, TypeVar
 
 from dynaflow_dsl.plan.model import (
+    Allocate,
     Call,
     Free,
     Hold,
@@ -125,7 +126,7 @@ def free_early(draft: Draft, random: Random) -> Draft | None:
         if isinstance(statement, Free) and name in statement.variables:
             draft = _without(draft, m)
             break
-        if isinstance(statement, Call | Merge) and name in _made(statement):
+        if name in _bound(statement):
             break
     return _inserted(draft, n, Free((name,)))
 
@@ -177,7 +178,11 @@ def _read(statement: Statement) -> set[str]:
     match statement:
         case Free(names) | Hold(names) | Merge(_, names):
             return set(names)
-        case Call(operands=operands) | Return(operands):
+        case Call(operands=operands, into=into):
+            where = (target.where for target in into)
+            given = (*operands, *where)
+            return {o.name for o in given if isinstance(o, Variable | PieceOf)}
+        case Return(operands):
             return {o.name for o in operands if isinstance(o, Variable | PieceOf)}
         case Slices(_, Variable(name)):
             return {name}
@@ -247,6 +252,27 @@ def _another(
             return Variable(random.choice(names)) if names else None
         case _:
             return None
+
+
+def misplace(draft: Draft, random: Random) -> Draft | None:
+    """A result goes to the rows of another piece, or its tensor comes from another
+    stream or never."""
+    found: list[tuple[int, Statement | None]] = []
+    for n, call in _places(draft, Call):
+        for k, target in enumerate(call.into):
+            if isinstance(target.where, PieceOf):
+                piece = (target.where.piece + 1) % draft.drawing.pieces
+                other = replace(target, where=replace(target.where, piece=piece))
+                into = (*call.into[:k], other, *call.into[k + 1 :])
+                found.append((n, replace(call, into=into)))
+    for n, made in _places(draft, Allocate):
+        found.append((n, None))
+        others = [one for one in draft.drawing.streams if one != made.stream]
+        found += [(n, replace(made, stream=one)) for one in others]
+    if not found:
+        return None
+    n, statement = random.choice(found)
+    return _without(draft, n) if statement is None else _changed(draft, n, statement)
 
 
 def drop_step(draft: Draft, random: Random) -> Draft | None:
@@ -359,6 +385,8 @@ def _bound(statement: Statement) -> tuple[str, ...]:
             return _made(statement)
         case Slices(targets):
             return targets
+        case Allocate(target):
+            return (target,)
         case _:
             return ()
 
@@ -372,10 +400,11 @@ PLANTS: dict[Plant, float] = {
     free_early: 3,
     drop_hold: 2,
     drop_join: 2,
-    leave_work: 900,
+    leave_work: 1800,
     return_from_side: 22,
     swap_pieces: 0.5,
     read_another: 0.3,
+    misplace: 4,
     drop_step: 60,
     drop_name: 1,
     claim_falsely: 22,

@@ -14,7 +14,9 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+from dynaflow_dsl.graph.model import TensorType
 from dynaflow_dsl.plan.model import (
+    Allocate,
     Call,
     Choice,
     Free,
@@ -47,6 +49,7 @@ class Storage:
     name: Hashable
     stream: str | None
     names: int = 0
+    empty: bool = False
 
     def cell(self, row: int | None) -> Cell:
         return (self.name, row)
@@ -170,6 +173,8 @@ class Simulation:
                     return
                 for piece, target in enumerate(targets):
                     self._bind(target, self._slice(tensor, piece, self._axis(tensor)))
+            case Allocate(target, stream, layout):
+                self._empty(target, stream, layout)
             case Merge():
                 self._merge(statement)
             case Free(variables):
@@ -202,7 +207,8 @@ class Simulation:
         found = [self.terms.get(c) for operand in operands for c in operand.cells]
         shapes = [rows for _, rows in expected]
         read = tuple(found) + tuple(map(self._history, touched))
-        if instant not in model.reads or len(call.results) != len(instance.outputs):
+        count = len(call.results) + len(call.into)
+        if instant not in model.reads or count != len(instance.outputs):
             self.faults.append(("value", f"{call.label} is no step of the model"))
         elif [len(o.rows) for o in operands] != [len(rows) for rows in shapes] or (
             read[: len(found)] != model.reads[instant][: len(found)]
@@ -212,11 +218,22 @@ class Simulation:
             touched, model.reads[instant][len(found) :], call, layer
         ):
             self.faults.append(("order", f"{call.label} comes at another time"))
-        results = []
-        for k, value in enumerate(instance.outputs[: len(call.results)]):
-            made = self._allocate(call.stream, model.rows_of(value, call.piece))
-            results.append(made)
-            for row, cell in zip(made.rows, made.cells, strict=True):
+        results: list[Tensor] = []
+        written_to: list[Cell] = []
+        into = {t.output: self._operand(t.where, i) for t in call.into}
+        for k, value in enumerate(instance.outputs[:count]):
+            rows = model.rows_of(value, call.piece)
+            if k in into:
+                made = into[k]
+                written_to += made.cells
+                alike = (None in made.rows) == (None in rows)
+                if len(made.rows) != len(rows) or not alike or not made.storage.empty:
+                    self.faults.append(("value", f"{call.label} has no place there"))
+                    continue
+            else:
+                made = self._allocate(call.stream, rows)
+                results.append(made)
+            for row, cell in zip(rows, made.cells, strict=True):
                 self.terms[cell] = made_by(instant, k, row)
         used = model.resources(call.part, instance)
         brought = self._weights(call, layer)
@@ -224,7 +241,8 @@ class Simulation:
         seen = [c for o in operands for c in o.cells] + touched + brought
         written += brought if model.parts[call.part].fetches else []
         reads = (START, *(c for c in seen if c not in written))
-        writes = (*(c for made in results for c in made.cells), *written, *used)
+        fresh = (c for made in results for c in made.cells)
+        writes = (*fresh, *written_to, *written, *used)
         number = self._launch(call.stream, call.label, reads, writes)
         self.calls.setdefault(instant, []).append(number)
         for cell in model.touched(instance, call.piece, written=True):
@@ -277,12 +295,24 @@ class Simulation:
         for target, source in zip(made.cells, cells, strict=True):
             # Rows that are joined along another axis are nobody's.
             self.terms[target] = Given("rows side by side", None)
-            if not wrong:
+            if not wrong and source in self.terms:
                 self.terms[target] = self.terms[source]
         self._launch(
             merge.stream, f"joining {merge.target}", (START, *cells), made.cells
         )
         self._bind(merge.target, made)
+
+    def _empty(self, target: str, stream: str, layout: TensorType) -> None:
+        """Memory that the stream may still use for what lay there before."""
+        split = self.model.binding.schedule.split
+        cut = split is not None and split.dimension in layout.shape[0].dimensions
+        rows: tuple[int | None, ...] = (None,)
+        if cut:
+            rows = tuple(range(self.model.pieces))
+        made = self._allocate(stream, rows)
+        made.storage.empty = True
+        self._launch(stream, f"making {target}", (), made.cells)
+        self._bind(target, made)
 
     def _join(self) -> None:
         main, *others = self.streams
@@ -345,6 +375,8 @@ class Simulation:
 
     def _slice(self, tensor: Tensor, piece: int, axis: int | None) -> Tensor:
         """`tensor[piece]`, which cuts the first axis and no other."""
+        if tensor.storage.empty:
+            axis = 0
         if axis != 0 or tensor.rows != tuple(range(self.model.pieces)):
             return Tensor(tensor.storage, (-1 - piece,))
         return Tensor(tensor.storage, (piece,))

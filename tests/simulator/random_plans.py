@@ -9,13 +9,14 @@ Who knows what is a set of steps for each stream.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import NamedTuple
 
 from dynaflow_dsl.bind.model import AFTER, BEFORE, Binding
 from dynaflow_dsl.plan.model import (
+    Allocate,
     Block,
     Call,
     InputOperand,
@@ -30,9 +31,11 @@ from dynaflow_dsl.plan.model import (
     Slices,
     Statement,
     Straight,
+    Target,
     Variable,
     Wait,
 )
+from tests.plan.layered import ROWS
 from tests.simulator.drafts import Draft, with_claims
 from tests.simulator.lifetimes import Line, awaited, with_frees
 from tests.simulator.random_models import (
@@ -80,9 +83,14 @@ class Writer:
         default_factory=lambda: defaultdict(list)
     )
     layer: int = 0
+    # Results that go to rows of one tensor, each with the stream that makes it: main,
+    # before the layers, or that of the first step that writes.
+    rows: dict[tuple[str, int], bool] = field(default_factory=dict)
+    begun: dict[str, Unit] = field(default_factory=dict)
 
     def write(self) -> list[Line]:
         drawing, written = self.drawing, self.written
+        self.rows = dict(self._in_rows())
         written.known = {stream: set() for stream in drawing.streams}
         written.known["main"].add(START)
         written.streams[START] = "main"
@@ -96,6 +104,39 @@ class Writer:
 
     def _put(self, *statements: Statement) -> None:
         self.written.statements += [(self.layer, s) for s in statements]
+
+    # Results in rows.
+
+    def _in_rows(self) -> Iterator[tuple[tuple[str, int], bool]]:
+        """Some of the results of which nobody reads a piece alone."""
+        for part in self.drawing.parts:
+            for k, cut in enumerate(part.outputs):
+                readers = [
+                    reader
+                    for reader in self.drawing.parts
+                    if (part.name, k) in {read[:2] for read in reader.reads}
+                ]
+                apart = not self._whole(part) and cut
+                in_rows = apart and all(map(self._whole, readers))
+                if in_rows and self.random.random() < 0.7:
+                    early = not self.shared_names and self.random.random() < 0.4
+                    yield (part.name, k), early
+
+    def _rows_of(self, part: str, layer: int, output: int) -> str:
+        return f"{self.name(part, layer, output, None)}_rows"
+
+    def _empty(self, name: str, stream: str) -> None:
+        self._put(Allocate(name, stream, ROWS))
+
+    def _targets(self, unit: Unit) -> list[tuple[int, PieceOf]]:
+        """Where a step writes results, each with what makes room for it."""
+        found = []
+        for k in range(len(self.parts[unit.part].outputs)):
+            if (unit.part, k) in self.rows:
+                name = self._rows_of(unit.part, unit.layer, k)
+                assert unit.piece is not None
+                found.append((k, PieceOf(name, unit.piece)))
+        return found
 
     # Names.
 
@@ -177,6 +218,10 @@ class Writer:
     # Steps.
 
     def _before(self) -> None:
+        for (part, k), early in self.rows.items():
+            if early:
+                for layer in range(self.drawing.layers):
+                    self._empty(self._rows_of(part, layer, k), "main")
         self._put(Record("start", "main"))
         self.written.events["start"] = set(self.written.known["main"])
         if not self.drawing.embed:
@@ -210,12 +255,25 @@ class Writer:
         if part.group:
             needs += [user for user, _ in self.touched[part.group, 0]]
             self.touched[part.group, 0].append((unit, True))
+        targets = self._targets(unit)
+        first = f"{unit.part} of {unit.layer}"
+        if targets and first in self.begun:
+            needs.append(self.begun[first])
         self._wait(stream, needs, unit)
+        if targets and first not in self.begun:
+            self.begun[first] = unit
+            for k, where in targets:
+                if not self.rows[unit.part, k]:
+                    self._empty(where.name, stream)
+        elsewhere = {k for k, _ in targets}
         results = tuple(
             self.name(unit.part, unit.layer, k, unit.piece)
             for k in range(len(part.outputs))
+            if k not in elsewhere
         )
-        self._run(unit, stream, tuple(operands), results, f"{unit.part}[{unit.piece}]")
+        into = tuple(Target(k, where) for k, where in targets)
+        label = f"{unit.part}[{unit.piece}]"
+        self._run(unit, stream, tuple(operands), results, label, into)
 
     def _run(
         self,
@@ -224,15 +282,17 @@ class Writer:
         operands: tuple[Operand, ...],
         results: tuple[str, ...],
         label: str,
+        into: tuple[Target, ...] = (),
     ) -> None:
         written = self.written
         written.known[stream].add(unit)
         written.streams[unit] = stream
         where = place(20 + len(written.streams))
         layer = Layer(unit.layer)
-        self._put(
-            Call(unit.part, layer, unit.piece, stream, operands, results, label, where)
+        step = Call(
+            unit.part, layer, unit.piece, stream, operands, results, label, where, into
         )
+        self._put(step)
         self._put(Record(self.event(unit), stream))
         written.events[self.event(unit)] = set(written.known[stream])
 
@@ -283,6 +343,8 @@ class Writer:
             return operand, [Unit(part, layer, None)]
         pieces = range(self.drawing.pieces) if piece is None else (piece,)
         makers = [Unit(part, layer, k) for k in pieces]
+        if (part, output) in self.rows:
+            return Variable(self._rows_of(part, layer, output)), makers
         names = tuple(self.name(part, layer, output, k) for k in pieces)
         if piece is None and maker.outputs[output]:
             return names, makers
@@ -328,7 +390,12 @@ class Writer:
         if isinstance(read, tuple):
             self._put(Merge(target, read, 0))
             return Variable(target)
-        if copied and self.written.streams[makers[0]] != "main":
+        made_on = self.written.streams[makers[0]]
+        if (part, output) in self.rows:
+            first = self.begun[f"{part} of {layer}"]
+            early = self.rows[part, output]
+            made_on = "main" if early else self.written.streams[first]
+        if copied and made_on != "main":
             self._put(Merge(target, (read.name,), 0))  # type: ignore[union-attr]
             return Variable(target)
         return read

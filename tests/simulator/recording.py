@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +23,7 @@ from tests.simulator.stand_ins import (
     Tensor,
     cat,
     compute,
+    empty,
 )
 
 
@@ -33,6 +34,17 @@ class Function:
     results: int
     shared: frozenset[int]
     written: tuple[int, ...]
+    into: Into | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Into:
+    """A function that runs another one: which of its results it copies to which of its
+    own parameters, and which it returns."""
+
+    function: str
+    copies: dict[int, int]
+    returned: tuple[int, ...]
 
 
 def functions(tree: ast.Module, dimension: str | None) -> dict[str, Function]:
@@ -62,7 +74,41 @@ def _function(node: ast.FunctionDef, dimension: str | None) -> Function:
         k for k, shape in enumerate(returned) if dimension not in shape.split(", ")
     }
     places = tuple(k for k, name in enumerate(parameters) if name in written)
-    return Function(results, frozenset(shared), places)
+    return Function(results, frozenset(shared), places, _into(node, parameters))
+
+
+def _into(node: ast.FunctionDef, parameters: list[str]) -> Into | None:
+    """What `f_into` does: `made = f(...)`, then `aten.copy_.default(out, made)`."""
+    calling = next(
+        (
+            statement
+            for statement in node.body
+            if isinstance(statement, ast.Assign)
+            and isinstance(statement.value, ast.Call)
+            and isinstance(statement.value.func, ast.Name)
+        ),
+        None,
+    )
+    if calling is None or not node.name.rstrip("_0123456789").endswith("into"):
+        return None
+    (target,) = calling.targets
+    names = target.elts if isinstance(target, ast.Tuple) else [target]
+    made = [ast.unparse(name) for name in names]
+    called = calling.value
+    assert isinstance(called, ast.Call)
+    passed = [ast.unparse(argument) for argument in called.args[1:]]
+    assert passed == parameters[: len(passed)], "other inputs than the part's"
+    copies = {}
+    for statement in node.body:
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+            to, source = map(ast.unparse, statement.value.args)
+            copies[made.index(source)] = parameters.index(to)
+    last = node.body[-1]
+    assert isinstance(last, ast.Return)
+    assert last.value is not None
+    kept = last.value.elts if isinstance(last.value, ast.Tuple) else [last.value]
+    returned = tuple(made.index(ast.unparse(each)) for each in kept)
+    return Into(ast.unparse(called.func), copies, returned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +117,13 @@ class PartRecord:
     layers: Any = range(1)
     weights: Any = None
     which: Any = None
+    into: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class IntoRecord:
+    body: Any
+    results: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +200,12 @@ class ModuleText:
             if not isinstance(node, ast.Import | ast.ImportFrom)
         ]
         self.torch.ops = SimpleNamespace(aten=None)
+        self.torch.float32 = "float32"
         self.names |= {
             "torch": self.torch,
             "Executor": object,
             "Fetch": FetchRecord,
+            "Into": IntoRecord,
             "Part": PartRecord,
             "Split": lambda name, **options: (name, len(options["weights"])),
             "TensorSpec": lambda dtype, *shape: shape,
@@ -172,7 +227,9 @@ class ModuleText:
         dimension, pieces = getattr(executor, "split", (None, 1))
         known = functions(self.tree, dimension)
         self.torch.cat = cat(recorder)
+        self.torch.empty = empty(recorder, pieces)
         fake = SimpleNamespace(
+            device="device",
             streams=Streams([Stream(name, recorder) for name in names]),
             split=SimpleNamespace(
                 slices=lambda size: tuple(Piece(k) for k in range(pieces))
@@ -184,6 +241,10 @@ class ModuleText:
             setattr(fake, name, buffers.bring(name))
         for name, part in executor.parts().items():
             setattr(fake, name, _part(recorder, name, part, known, buffers))
+            for attribute, into in (part.into or {}).items():
+                writing = replace(part, body=into.body)
+                run = _part(recorder, name, writing, known, buffers)
+                setattr(fake, attribute, run)
         inputs = {
             name: _inputs(recorder, specs, dimension, pieces)
             for name, specs in executor.inputs.items()
@@ -239,6 +300,11 @@ def _part(
         bodies = part.body if isinstance(part.body, list) else [part.body]
         body = bodies[part.which[layer] if part.which else 0]
         function = known[body.__name__]
+        into: dict[int, Tensor] = {}
+        if (writing := function.into) is not None:
+            function = known[writing.function]
+            into = {k: operands[place] for k, place in writing.copies.items()}
+            operands = operands[: len(operands) - len(into)]
         made = compute(
             recorder,
             name,
@@ -248,6 +314,7 @@ def _part(
             function.shared,
             function.written,
             buffers.read(part, layer),
+            into,
         )
         return made[0] if len(made) == 1 else tuple(made)
 

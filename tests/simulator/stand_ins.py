@@ -7,7 +7,7 @@ last name goes is overwritten by the stream that made it, as the allocator may l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Literal
@@ -55,9 +55,12 @@ class Storage:
             self.recorder.reuse(self.stream, self.cells)
 
 
+SIZE = "size"
+
+
 class Shape:
     def __getitem__(self, axis: int) -> str:
-        return "size"
+        return SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +95,16 @@ def compute(
     shared: frozenset[int] = frozenset(),
     written: Sequence[int] = (),
     weights: tuple[Cell, ...] = (),
+    into: Mapping[int, Tensor] | None = None,
 ) -> list[Tensor]:
     """One kernel: every row of a result depends on that row of the operands, and on
-    what the buffers of its weights hold."""
-    for operand in operands:
+    what the buffers of its weights hold. What goes `into` a tensor is written there."""
+    into = into or {}
+    for operand in (*operands, *into.values()):
         if not isinstance(operand, Tensor):
             raise Refused(f"{part} is given {operand!r}")
-    cut = {operand.rows for operand in operands if operand.rows != (None,)}
+    given = (*operands, *into.values())
+    cut = {operand.rows for operand in given if operand.rows != (None,)}
     if len(cut) > 1:
         raise Refused(f"{part} mixes rows {sorted(cut)}")
     rows = cut.pop() if cut else (None,)
@@ -107,13 +113,15 @@ def compute(
     def of_row(row: int | None) -> tuple[Cell, ...]:
         return (*(operand.cell(row) for operand in operands), *weights)
 
-    made = [
-        Storage(recorder, (None,) if k in shared else rows, owned=True)
+    made = {
+        k: into[k]
+        if k in into
+        else whole(Storage(recorder, (None,) if k in shared else rows, owned=True))
         for k in range(results)
-    ]
+    }
     writes: list[tuple[Cell, tuple[Any, ...], tuple[Cell, ...]]] = []
-    for k, storage in enumerate(made):
-        for cell in storage.cells:
+    for k, tensor in made.items():
+        for cell in map(tensor.cell, tensor.rows):
             first = rows[0] if cell[1] is None else cell[1]
             # A copy holds what it copies.
             token = ("same",) if part == "clone" else (part, layer, k)
@@ -125,7 +133,25 @@ def compute(
             writes.append((cell, written_in_place, of_row(row)))
     reads = tuple(cell for row in rows for cell in of_row(row))
     recorder.launch(Kernel(name, reads, tuple(writes)))
-    return [Tensor(storage, tuple(row for _, row in storage.cells)) for storage in made]
+    return [tensor for k, tensor in made.items() if k not in into]
+
+
+def whole(storage: Storage) -> Tensor:
+    return Tensor(storage, tuple(row for _, row in storage.cells))
+
+
+def empty(recorder: Recorder, pieces: int) -> Callable[..., Tensor]:
+    """`torch.empty`: what was in the memory is still used by earlier work there."""
+
+    def run(shape: Sequence[int | str], **options: object) -> Tensor:
+        cut = pieces > 1 and shape[0] == SIZE
+        rows = tuple(range(pieces)) if cut else (None,)
+        storage = Storage(recorder, rows, owned=True)
+        writes = tuple((cell, ("empty", cell), ()) for cell in storage.cells)
+        recorder.launch(Kernel("empty", (), writes))
+        return whole(storage)
+
+    return run
 
 
 def cat(recorder: Recorder) -> Callable[..., Tensor]:

@@ -11,14 +11,22 @@ from collections.abc import Iterator
 from random import Random
 
 from dynaflow_dsl.diagnostics import Severity
-from dynaflow_dsl.plan.model import Call, InputOperand, Loop, PieceOf, Plan, Slices
+from dynaflow_dsl.plan.model import (
+    Allocate,
+    Call,
+    InputOperand,
+    Loop,
+    PieceOf,
+    Plan,
+    Slices,
+)
 from dynaflow_dsl.prove import prove
 from tests.simulator.drafts import Draft
 from tests.simulator.planted import with_faults
 from tests.simulator.random_plans import random_plan, sequential
 from tests.simulator.verdict import judge_plan
 
-DRAWN = 4_400
+DRAWN = 4_600
 BROKEN = 4
 
 # What the simulator sees, by the code under which `prove` says so.
@@ -59,6 +67,8 @@ def features(draft: Draft, plan: Plan) -> Iterator[str]:
         yield "rotating buffers"
     if draft.drawing.captured:
         yield "captures"
+    if any(isinstance(s, Allocate) for s in statements):
+        yield "results in rows"
     if any(part.group for part in parts):
         yield "process groups"
     if any(isinstance(segment, Loop) for segment in plan.step.segments):
@@ -96,7 +106,8 @@ def test_prove_agrees_with_the_simulator_on_random_plans() -> None:
         if said := disagreement(plan, verdict.kinds):
             differing.append(f"{origin}: {said}: {verdict.faults[:2]}")
     print(f"\n{counts['all']} plans")
-    for name in ("valid", "several faults", *SHARES, "process groups", "loops"):
+    others = ("results in rows", "process groups", "loops")
+    for name in ("valid", "several faults", *SHARES, *others):
         print(f"  {name:<20}{counts[name]:>6}  {counts[name] / counts['all']:.0%}")
     print("faults that stand alone")
     for code, kinds in KINDS.items():
@@ -106,6 +117,7 @@ def test_prove_agrees_with_the_simulator_on_random_plans() -> None:
     assert counts["all"] >= 20_000
     assert counts["valid"] >= 0.3 * counts["all"]
     assert all(counts[name] >= 0.2 * counts["all"] for name in SHARES)
+    assert counts["results in rows"] >= 1_000
     kinds = {kind for named in KINDS.values() for kind in named}
     assert {kind: alone[kind] for kind in kinds if alone[kind] < 500} == {}
 

@@ -41,7 +41,8 @@ def test_no_wait_can_go(name: str) -> None:
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_the_join_cannot_go(name: str) -> None:
     (text,) = without(SCHEDULES[name].text(), "streams.join()").values()
-    assert found(text)
+    # Where main has waited for side's last step, and reads none of its memory, it can.
+    assert bool(found(text)) == (name != "a half on each")
 
 
 @pytest.mark.parametrize("name", SPLIT)

@@ -20,7 +20,7 @@ def test_a_wait_for_data_and_what_needs_none() -> None:
         "    reads hidden_0",
     ]
     assert later.splitlines() == [
-        "attn[0] on side, layers 1 to 2 · s.dfs:12:13",
+        "attn[0] on side, layers 1 to 3 · s.dfs:12:13",
         "  waits for mlp[0] on main · s.dfs:13:13",
         "    reads hidden_0",
     ]
