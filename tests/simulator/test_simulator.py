@@ -45,7 +45,10 @@ MEANT: dict[Plant, tuple[str, set[str]]] = {
     planted.leave_work: ("unjoined", {"unbound", "shared", "order", "value"}),
     planted.return_from_side: ("output", set()),
     planted.swap_pieces: ("value", set()),
-    planted.misplace: ("value", {"unbound", "overwritten", "freed", "race"}),
+    planted.misplace: (
+        "value",
+        {"unbound", "overwritten", "freed", "race", "output"},
+    ),
     planted.drop_step: ("missing", set()),
     planted.claim_falsely: ("overlap", set()),
     planted.say_falsely: ("after", set()),
