@@ -248,7 +248,9 @@ class Checker:
         Pieces that share a tensor keep apart in it: the target says so (`disjoint`).
         """
         same = (tensor == old) | ((tensor != tensor) & (old != old))
-        written = _Written(place, ~same)
+        # All of what was made for it is written, whatever happened to lie there.
+        where = torch.ones_like(same) if self._is_made(tensor) else ~same
+        written = _Written(place, where)
         view = tensor.data_ptr(), tensor.shape, tensor.stride()
         others = self._writes.setdefault((*owner, *view), [])
         for other in others:

@@ -282,7 +282,7 @@ def drop_step(draft: Draft, random: Random) -> Draft | None:
     calls = [
         (n, call)
         for n, call in _places(draft, Call)
-        if not read & set(call.results) and call.part not in writing
+        if not read & set(call.results) and not call.into and call.part not in writing
     ]
     if not calls:
         return None

@@ -15,6 +15,7 @@ from random import Random
 from typing import NamedTuple
 
 from dynaflow_dsl.bind.model import AFTER, BEFORE, Binding
+from dynaflow_dsl.graph.model import Size, TensorType
 from dynaflow_dsl.plan.model import (
     Allocate,
     Block,
@@ -35,7 +36,6 @@ from dynaflow_dsl.plan.model import (
     Variable,
     Wait,
 )
-from tests.plan.layered import ROWS
 from tests.simulator.drafts import Draft, with_claims
 from tests.simulator.lifetimes import Line, awaited, with_frees
 from tests.simulator.random_models import (
@@ -67,6 +67,9 @@ class Written:
 
 
 START = Unit("start", 0, None)
+
+# What has rows for all pieces.
+ROWS = TensorType((Size(1, ("batch",)), Size(4)), (Size(4), Size(1)), "float32")
 
 
 @dataclass(slots=True)

@@ -29,7 +29,8 @@ MODELS = {
 # What may come of a change, and what has to come of it now and then, alone.
 MEANT: dict[Plant, tuple[str, set[str]]] = {
     planted.drop_wait: ("race", {"freed", "overwritten", "shared", "unforked"}),
-    planted.drop_fork: ("unforked", set()),
+    # A tensor that main makes before the layers may not be there yet.
+    planted.drop_fork: ("unforked", {"overwritten"}),
     planted.drop_wait_for_memory: (
         "overwritten",
         {"race", "unforked", "shared", "freed"},
@@ -44,6 +45,10 @@ MEANT: dict[Plant, tuple[str, set[str]]] = {
     planted.leave_work: ("unjoined", {"unbound", "shared", "order", "value"}),
     planted.return_from_side: ("output", set()),
     planted.swap_pieces: ("value", set()),
+    planted.misplace: (
+        "value",
+        {"unbound", "overwritten", "freed", "race", "output"},
+    ),
     planted.drop_step: ("missing", set()),
     planted.claim_falsely: ("overlap", set()),
     planted.say_falsely: ("after", set()),
