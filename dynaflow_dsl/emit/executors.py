@@ -6,6 +6,7 @@ import keyword
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from dynaflow_dsl.bind.communicators import communicators
 from dynaflow_dsl.bind.kernels import values_of
 from dynaflow_dsl.bind.model import (
     Binding,
@@ -38,6 +39,7 @@ from dynaflow_dsl.resolve.model import MAIN
 # whose name starts with an underscore or is a word of Python.
 EXECUTOR_NAMES = frozenset(
     {
+        "alike",
         "arrange",
         "assumed_phases",
         "buffers",
@@ -49,6 +51,7 @@ EXECUTOR_NAMES = frozenset(
         "entry",
         "fetches",
         "fills",
+        "groups",
         "inputs",
         "named_sizes",
         "parameters",
@@ -110,6 +113,7 @@ class ModuleWriter:
         values = values_of(graph)
         rows: list[str] = []
         fetches: list[str] = []
+        groups: dict[str, Sequence[str]] = {}
         for part in _in_order(binding):
             iterations = iterations_of(part, binding)
             if part.fetches:
@@ -119,6 +123,8 @@ class ModuleWriter:
                 entry = fetch_entry(part, weights, iterations, count)
                 fetches += lay_out(key, entry, ",", 12)
                 continue
+            if named := communicators(part, binding):
+                groups[attributes[part.name]] = named
             bound = next((k for k in binding.kernels if k.part == part.name), None)
             table = (
                 table_with_loops(part, iterations, values)
@@ -142,6 +148,8 @@ class ModuleWriter:
                 )
                 entry = part_entry(part, through, weights, iterations, (), instead)
                 stepped[part.name] = _beside(attributes, part.name)
+                if bound.communicator is not None:
+                    groups[stepped[part.name]] = (bound.communicator,)
                 key = f"{string(stepped[part.name])}: "
                 rows += lay_out(key, entry, ",", 12)
         arguments = [words.arguments[argument] for argument, _ in graph.signature]
@@ -151,7 +159,7 @@ class ModuleWriter:
         return ExecutorText(
             name,
             "\n".join(docstring([class_doc(plan)], 4)),
-            tuple(class_attributes(plan)),
+            tuple(class_attributes(plan, groups)),
             method("step", [*arguments, PHASES] if by_phase else arguments),
             "\n".join(docstring(step_doc(plan), 8)),
             self._body(step, plan.step),

@@ -10,18 +10,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 
+from dynaflow_dsl.bind.communicators import alike
 from dynaflow_dsl.bind.model import Binding
 from dynaflow_dsl.bind.uses import group_of, is_collective
 from dynaflow_dsl.diagnostics import Diagnostic, Label
-from dynaflow_dsl.graph.model import Graph, Operation, Value
-from dynaflow_dsl.graph.operands import read_values
-from dynaflow_dsl.operations.aliases import COLLECTIVES
-from dynaflow_dsl.operations.names import matches_operator
 from dynaflow_dsl.prove.machine import Machine
 from dynaflow_dsl.source import Span
-
-# Collectives to which every rank brings as many rows as the others.
-_ALIKE = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 
 
 def parting_ranks(
@@ -39,7 +33,7 @@ def parting_ranks(
     for group, run in mine.items():
         if [each for each, _ in run] == [each for each, _ in others.get(group, [])]:
             continue
-        if _brings_rows_together(binding.graph, group, split.dimension):
+        if split.dimension in alike(binding.graph, group):
             continue
         label, span = run[0][1]
         others_label = (Label(span, f"{label} is one"),) if span is not None else ()
@@ -88,23 +82,3 @@ def _sequences(
         for group, operator in by_body[step.part][body]:
             found[group].append((operator, (access.label, access.span)))
     return found
-
-
-def _brings_rows_together(graph: Graph, group: str, dimension: str) -> bool:
-    values: dict[str, Value] = {item.name: item.value for item in graph.inputs}
-    for operation in graph.operations:
-        if group_of(operation) == group and _is_alike(operation):
-            for name in read_values(operation):
-                shape = values[name].type.shape
-                if any(dimension in size.dimensions for size in shape):
-                    return True
-        values.update((v.name, v) for v in operation.results if v is not None)
-    return False
-
-
-def _is_alike(operation: Operation) -> bool:
-    return any(
-        matches_operator(pattern, operation.operator)
-        for kind in _ALIKE
-        for pattern in COLLECTIVES[kind]
-    )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -25,6 +26,7 @@ from dynaflow_dsl.runtime.model import (
     TensorSpec,
 )
 from dynaflow_dsl.runtime.phases import Phases, check_phases, phases_missing
+from dynaflow_dsl.runtime.ranks import Ranks
 from dynaflow_dsl.runtime.recording import Parts
 from dynaflow_dsl.runtime.replay import Replays
 from dynaflow_dsl.runtime.report import (
@@ -46,7 +48,8 @@ class Setup:
     exception where in the schedule it was raised. `graphs` records steps; None where
     nothing is captured. With `lend`, what a captured step returns is the graph's own
     memory. `fetched` is what parts that bring weights hold, and `trusted` the kernels
-    among `calls` that are compared in their first call.
+    among `calls` that are compared in their first call. `ranks` are those that run the
+    module together, None where it has no collectives.
     """
 
     calls: Mapping[str, Sequence[Call]]
@@ -58,6 +61,7 @@ class Setup:
     lend: bool = False
     fetched: FetchedMemory = NOTHING_FETCHED
     trusted: Sequence[ComparedOnce] = ()
+    ranks: Ranks | None = None
 
 
 class Executor:
@@ -69,7 +73,9 @@ class Executor:
     those that the schedule was compiled with; `dimensions` holds inclusive bounds, and
     `written` names arguments that a step writes in place. `phases` are those that rows
     of a dimension belong to; a split by phase needs to be told how many of each there
-    are in every step. `capture` says which steps become CUDA graphs.
+    are in every step. `groups` are the process groups of the parts that have
+    collectives, and `alike` the dimensions of which all ranks have equally many.
+    `capture` says which steps become CUDA graphs.
     """
 
     schedule: ClassVar[str] = ""
@@ -82,6 +88,8 @@ class Executor:
     split: ClassVar[Split | PhaseSplit | None] = None
     stream_names: ClassVar[tuple[str, ...]] = ()
     stream_options: ClassVar[Mapping[str, StreamOptions]] = MappingProxyType({})
+    groups: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
+    alike: ClassVar[tuple[str, ...]] = ()
     capture: ClassVar[Capture | None] = None
 
     # Plain annotations of functions: the generated signatures differ by module.
@@ -111,6 +119,7 @@ class Executor:
         self._fetched = setup.fetched
         self.device = setup.device
         self._explain = setup.explain
+        self._ranks = setup.ranks
         self._always_sequential = setup.always_sequential
         self._check = InputCheck(
             self.inputs, setup.device, self.dimensions, self.written
@@ -163,14 +172,26 @@ class Executor:
         if phases is not None and not self.phases:
             named = {**named, "phases": phases}
         if named or len(arguments) != self._count:
-            return self._check.arrange(arguments, named)
+            with self._refusals():
+                return self._check.arrange(arguments, named)
         return arguments
 
     def sizes_of(
         self, arguments: tuple[Any, ...], phases: Mapping[str, int] | None = None
     ) -> Mapping[str, int]:
         """The sizes of a step's dimensions and phases. Raises InputError (DFS802)."""
-        return self._with_phases(self._check(arguments), phases)
+        with self._refusals():
+            return self._with_phases(self._check(arguments), phases)
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """Inputs that one rank refuses are a step that the others must not wait for."""
+        try:
+            yield
+        except InputError as error:
+            if self._ranks is not None:
+                self._ranks.failed(error)
+            raise
 
     def _with_phases(
         self, sizes: Mapping[str, int], phases: Mapping[str, int] | None
@@ -208,6 +229,8 @@ class Executor:
         elif isinstance(self.split, PhaseSplit):
             rows = {name: sizes[name] for name in self.split.phases}
             run = partial(self.step, phases=rows)
+        if self._ranks is not None:
+            self._begin(self._ranks, run == self.sequential, sizes)
         if self._fetched.buffers:
             self.streams.take_turn()
         try:
@@ -218,7 +241,15 @@ class Executor:
                 return self.replays(run, arguments, sizes, unsplit=sequential and fills)
         except Exception as error:
             self._explain(error)
+            self.streams.abandon()
+            if self._ranks is not None:
+                self._ranks.failed(error)
             raise
+
+    def _begin(self, ranks: Ranks, unsplit: bool, sizes: Mapping[str, int]) -> None:
+        """Let all ranks run the same step. Raises RankError."""
+        step = f"{self.schedule}, entry {self.entry}{', unsplit' if unsplit else ''}"
+        ranks.before_step(step, {name: sizes[name] for name in self.alike})
 
     def buffers(
         self, *, phases: Mapping[str, int] | None = None, **sizes: int

@@ -20,11 +20,12 @@ from dynaflow_dsl.runtime.fetch import place as place_model
 from dynaflow_dsl.runtime.graphs import GraphBackend, Pools, make_graphs
 from dynaflow_dsl.runtime.kernels import ComparedOnce, Kernel, source_digest
 from dynaflow_dsl.runtime.module_map import ModuleMap, read_map
-from dynaflow_dsl.runtime.notes import add_place
+from dynaflow_dsl.runtime.notes import add_place, line_now, step_at
+from dynaflow_dsl.runtime.ranks import Ranks, statement_of
 from dynaflow_dsl.runtime.report import FetchedMemory
 from dynaflow_dsl.runtime.retraced import check_graphs
 from dynaflow_dsl.runtime.select import Choice, Selected
-from dynaflow_dsl.runtime.streams import MakeStreams, Streams, make_streams
+from dynaflow_dsl.runtime.streams import Failed, MakeStreams, Streams, make_streams
 from dynaflow_dsl.runtime.weights import (
     check_model,
     model_tensors,
@@ -110,6 +111,7 @@ def loader(
         names = [executor.entry for executor in executors]
         if len(set(names)) < len(names):  # several schedules of one entry
             names = [executor.__name__ for executor in executors]
+        ranks = _ranks(executors, module_map, target)
         host = HostWeights(target)
         if place:
             with torch.inference_mode(False):
@@ -133,6 +135,7 @@ def loader(
                 else None,
                 outputs == "lent",
                 None if select is None else select.get(executor.entry),
+                ranks,
             )
             for executor, own_streams in zip(executors, made, strict=True)
         ]
@@ -237,6 +240,7 @@ def _load_one(
     graphs: GraphBackend | None,
     lend: bool,
     choose: Choice | None,
+    ranks: Ranks | None,
 ) -> Executor:
     """One executor; `compiled` holds what others of the module compiled already, and
     `host` the weights that they fetch."""
@@ -315,6 +319,25 @@ def _load_one(
             ]
             for name in texts
         }
+    elif executor.groups and ranks is not None:
+        streams = streams.with_collectives() if device.type == "cpu" else streams
+        calls |= {
+            name: [
+                _led(
+                    ranks,
+                    streams,
+                    executor.groups.get(name, ()),
+                    call,
+                    text,
+                    partial(step_at, module_map=module_map, name=name, layer=layer),
+                    file,
+                )
+                for layer, call, text in zip(
+                    parts[name].layers, calls[name], texts[name], strict=True
+                )
+            ]
+            for name in texts
+        }
     layers = {name: part.layers for name, part in parts.items()}
     layers |= {name: fetch.layers for name, fetch in executor.fetches().items()}
 
@@ -327,10 +350,11 @@ def _load_one(
             streams=streams,
             device=device,
             explain=explain,
-            always_sequential=os.environ.get("DFSC_SEQUENTIAL") == "1",
+            always_sequential=_sequential(),
             graphs=graphs,
             lend=lend,
             trusted=trusted,
+            ranks=ranks,
             fetched=FetchedMemory(
                 sum(one.host for one in fetched.values()),
                 sum(one.buffers for one in fetched.values()),
@@ -342,6 +366,63 @@ def _load_one(
         for method in ("step", "sequential"):
             setattr(made, method, checker.wrap(getattr(made, method)))
     return made
+
+
+def _ranks(
+    executors: Sequence[type[Executor]], module_map: ModuleMap, device: torch.device
+) -> Ranks | None:
+    """Those that run the module together, who have met; None without collectives."""
+    names = dict.fromkeys(
+        name
+        for executor in executors
+        for listed in executor.groups.values()
+        for name in listed
+    )
+    if not names:
+        return None
+    made = Ranks(
+        tuple(names),
+        statement_of(module_map, device, sequential=_sequential()),
+        always=device.type == "cpu" or _checks(),
+    )
+    made.meet()
+    return made
+
+
+def _led(
+    ranks: Ranks,
+    streams: Streams,
+    groups: Sequence[str],
+    call: Call,
+    text: Call,
+    step: Callable[[int | None], str],
+    file: str,
+) -> Call:
+    """A part of an executor with collectives; `groups` are those that it uses."""
+    if not groups:
+        return streams.led(call, text, None)
+
+    def started() -> Failed:
+        line = line_now(file)
+        return lambda error: ranks.failure(error, groups, step(line))
+
+    led = streams.led(call, text, started)
+
+    def part(*arguments: Any) -> Any:
+        try:
+            return led(*arguments)
+        except RuntimeError as error:
+            found = ranks.failure(error, groups, step(line_now(file)))
+            if found is error:
+                raise
+            raise found from error
+
+    return part
+
+
+def _sequential() -> bool:
+    """Whether all steps run unsplit and on one stream."""
+    return os.environ.get("DFSC_SEQUENTIAL") == "1"
 
 
 def _checks() -> bool:

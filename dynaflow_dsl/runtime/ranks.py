@@ -1,0 +1,169 @@
+"""The ranks that run a module together: they meet, and none is left waiting silently."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import metadata
+import torch
+import torch.distributed
+from torch.distributed import ProcessGroup
+
+from dynaflow_dsl.runtime.agreement import Steps, compare_statements
+from dynaflow_dsl.runtime.errors import InputError, RankError, RuntimeFault
+from dynaflow_dsl.runtime.groups import (
+    host_group,
+    is_known_to_torch,
+    is_stand_in,
+    make_stream_groups,
+    players,
+    role_of,
+)
+from dynaflow_dsl.runtime.module_map import ModuleMap
+
+# How process groups speak of ranks that are gone or late.
+_OF_A_GROUP = re.compile(
+    r"gloo|nccl|ucc_|ProcessGroup|Connection (closed|reset)|Broken pipe|"
+    r"[Tt]imed? ?out|[Ss]ocket",
+)
+
+
+@dataclass(slots=True)
+class Ranks:
+    """What one module's executors do together with those of other ranks.
+
+    `groups` are the names of all process groups of the module, in its order, and
+    `statement` what this rank has loaded. With `always`, steps are compared each time
+    they begin; else when this rank has not had such a step before, since asking the
+    others keeps the host waiting.
+    """
+
+    groups: tuple[str, ...]
+    statement: Mapping[str, str]
+    always: bool
+    _met: dict[str, ProcessGroup] = field(default_factory=dict)
+    _steps: dict[str, Steps] = field(default_factory=dict)
+    _known: set[tuple[object, ...]] = field(default_factory=set)
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The roles whose ranks run the module together."""
+        return tuple(dict.fromkeys(map(role_of, self.groups)))
+
+    def meet(self) -> None:
+        """Compare what ranks have loaded, and make the groups of streams.
+
+        Roles that nobody plays yet are left for the first step. Raises RankError.
+        """
+        playing = players()
+        self._met = {role: playing[role] for role in self.roles if role in playing}
+        self._known.clear()
+        self._steps.clear()
+        for role, group in self._met.items():
+            real = not is_stand_in(role) and is_known_to_torch(group)
+            if not real or group.size() == 1:
+                continue
+            compare_statements(role, group, self.statement)
+            self._steps[role] = Steps(role, group, host_group(role))
+        make_stream_groups(self.groups)
+
+    def before_step(self, step: str, sizes: Mapping[str, int]) -> None:
+        """Compare the step that begins with those of other ranks. Raises RankError.
+
+        `sizes` are those that have to be alike on all ranks.
+        """
+        playing = players()
+        if any(playing.get(role) is not self._met.get(role) for role in self.roles):
+            self.meet()
+        key = step, *sizes.items()
+        if not self.always and key in self._known:
+            return
+        for role, steps in self._steps.items():
+            try:
+                steps.compare(step, sizes)
+            except RuntimeError as error:  # no RankError is one
+                raise RankError(
+                    "DFS816",
+                    f"rank {self._met[role].rank()} of the group '{role}' was called "
+                    f"for {step}, and not all of the others were: {_first_line(error)}"
+                    f"{steps.others_said()}.",
+                ) from error
+        self._known.add(key)
+
+    def failed(self, error: Exception) -> None:
+        """Let the others know that a step of this rank ends with an exception."""
+        said = error.message if isinstance(error, RuntimeFault) else _named(error)
+        for steps in self._steps.values():
+            steps.tell(said)
+            if isinstance(error, InputError) and self.always:
+                steps.refuse()
+
+    def failure(self, error: Exception, names: Sequence[str], step: str) -> Exception:
+        """What an exception becomes that a step raised which uses these groups.
+
+        One of a process group says at last which step it was; others stay as they are.
+        """
+        if isinstance(error, RuntimeFault) or not _is_of_a_group(error):
+            return error
+        (name, *_) = names
+        role = role_of(name)
+        group = players().get(role)
+        where = f"rank {group.rank()} of " if group is not None else ""
+        said = self._steps[role].others_said() if role in self._steps else ""
+        return RankError(
+            "DFS816",
+            f"the collective of {step} has failed on {where}the group '{name}': "
+            f"{_first_line(error)}. Another rank has stopped, is late, or is in "
+            f"another step{said}.",
+        )
+
+
+def statement_of(
+    module_map: ModuleMap, device: torch.device, *, sequential: bool
+) -> Mapping[str, str]:
+    """What ranks compare of a module that each has loaded."""
+    facts = {**module_map.facts, **module_map.given_facts}
+    said = {
+        "module": module_map.module,
+        "schedule": module_map.schedule,
+        "graph": " ".join(module_map.graphs.values()),
+        "module's text": module_map.body,
+        "torch": torch.__version__,
+        "runtime": _version(),
+        "device type": device.type,
+    }
+    said |= {
+        f"parameter {name}": text for name, text in module_map.given_parameters.items()
+    }
+    # Its own number is what a rank may differ in.
+    said |= {
+        f"fact {name}": str(value)
+        for name, value in facts.items()
+        if not name.endswith("_rank")
+    }
+    return said | {"DFSC_SEQUENTIAL": "1" if sequential else "0"}
+
+
+@cache
+def _version() -> str:
+    try:
+        return metadata.version("dynaflow-dsl")
+    except metadata.PackageNotFoundError:
+        return "none"
+
+
+def _is_of_a_group(error: Exception) -> bool:
+    known = isinstance(error, torch.distributed.DistError)
+    return known or (
+        isinstance(error, RuntimeError) and _OF_A_GROUP.search(str(error)) is not None
+    )
+
+
+def _named(error: Exception) -> str:
+    return f"{type(error).__name__}: {_first_line(error)}"
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".")
