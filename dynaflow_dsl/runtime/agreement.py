@@ -85,7 +85,7 @@ class Steps:
     _SIZES = 8
     _REFUSED = -1
 
-    # What was compared in this process, by number: its name and those of its sizes.
+    # The steps that this process has loaded, by number: name, and names of sizes.
     _KNOWN: ClassVar[dict[int, tuple[str, tuple[str, ...]]]] = {}
 
     def __init__(self, role: str, group: ProcessGroup, control: ProcessGroup) -> None:
@@ -93,13 +93,19 @@ class Steps:
         self._group = group
         self._control = control
 
+    @classmethod
+    def know(cls, step: str, sizes: Sequence[str]) -> int:
+        """The number by which ranks tell each other of a step, on all ranks alike."""
+        number = zlib.crc32(step.encode())
+        cls._KNOWN[number] = step, tuple(sizes)
+        return number
+
     def compare(self, step: str, sizes: Mapping[str, int]) -> None:
         """Raise RankError (DFS815) on every rank where one runs another step.
 
         `step` names it, on all ranks alike; `sizes` are those that have to be alike.
         """
-        number = zlib.crc32(step.encode())
-        self._KNOWN[number] = step, tuple(sizes)
+        number = self.know(step, tuple(sizes))
         rows = self._gather([number, *list(sizes.values())[: self._SIZES]])
         refused = [rank for rank, row in enumerate(rows) if row[0] == self._REFUSED]
         if refused:

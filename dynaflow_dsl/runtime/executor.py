@@ -120,6 +120,8 @@ class Executor:
         self.device = setup.device
         self._explain = setup.explain
         self._ranks = setup.ranks
+        if self._ranks is not None:
+            self._ranks.know(self._step_names(), self.alike)
         self._always_sequential = setup.always_sequential
         self._check = InputCheck(
             self.inputs, setup.device, self.dimensions, self.written
@@ -248,8 +250,13 @@ class Executor:
 
     def _begin(self, ranks: Ranks, unsplit: bool, sizes: Mapping[str, int]) -> None:
         """Let all ranks run the same step. Raises RankError."""
-        step = f"{self.schedule}, entry {self.entry}{', unsplit' if unsplit else ''}"
-        ranks.before_step(step, {name: sizes[name] for name in self.alike})
+        same = {name: sizes[name] for name in self.alike}
+        ranks.before_step(self._step_names()[unsplit], same)
+
+    def _step_names(self) -> tuple[str, str]:
+        """What ranks call a step, and one that runs unsplit."""
+        name = f"{self.schedule}, entry {self.entry}"
+        return name, f"{name}, unsplit,"
 
     def buffers(
         self, *, phases: Mapping[str, int] | None = None, **sizes: int

@@ -47,6 +47,11 @@ class Ranks:
     _steps: dict[str, Steps] = field(default_factory=dict)
     _known: set[tuple[object, ...]] = field(default_factory=set)
 
+    def know(self, steps: Sequence[str], sizes: Sequence[str]) -> None:
+        """Names of steps that ranks may tell each other of, and of their sizes."""
+        for step in steps:
+            Steps.know(step, sizes)
+
     @property
     def roles(self) -> tuple[str, ...]:
         """The roles whose ranks run the module together."""
