@@ -9,7 +9,7 @@ many tokens as the router sends and not a fixed number for each expert.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Unpack
 
@@ -27,7 +27,12 @@ from dynaflow_dsl.models.exchange import combine, dispatch
 from dynaflow_dsl.models.family import Family
 from dynaflow_dsl.models.mixtral import MIXTRAL
 from dynaflow_dsl.models.qwen3_moe import QWEN3_MOE
-from dynaflow_dsl.models.ranks import RankOptions, random_share, rank_spec
+from dynaflow_dsl.models.ranks import (
+    RankOptions,
+    random_share,
+    rank_here,
+    rank_spec,
+)
 from dynaflow_dsl.models.shares import Share
 from dynaflow_dsl.trace import Scalar, TraceSpec
 
@@ -70,7 +75,7 @@ def shard(
 def sharded_spec(
     model: PreTrainedModel,
     ways: int,
-    rank: int = 0,
+    rank: int | None = None,
     *,
     capacity: int,
     sequence: int | None = None,
@@ -78,13 +83,16 @@ def sharded_spec(
     room: int | None = None,
     facts: Mapping[str, Scalar] | None = None,
     device: str = "cpu",
+    whole: Callable[[], PreTrainedModel] | None = None,
 ) -> TraceSpec:
     """A trace target for one rank of an expert-parallel decoder, which `shard` changes.
 
     Arguments are those of `shard` and of `decoder_spec`. The facts `ep_size`, `ep_rank`
-    and `tp_size` are added. Where no group plays the role "ep" yet, a stand-in does, in
-    which nobody else is there.
+    and `tp_size` are added. `rank` is found as `rank_here` says where it is not given.
+    Where no ranks run, a stand-in plays the role "ep", in which nobody else is there.
+    `whole` makes the model that ranks are compared with by `dfsc verify`.
     """
+    rank = rank_here(EXPERT, ways, rank)
     shard(model, ways, rank, room=room)
     return rank_spec(
         model,
@@ -96,6 +104,7 @@ def sharded_spec(
         decode=decode,
         facts=facts,
         device=device,
+        whole=whole,
     )
 
 
@@ -116,7 +125,7 @@ class ExpertParallel:
 
         Raises ValueError where the ranks cannot share its experts evenly.
         """
-        model, arguments = random_share(self.family, options)
+        model, arguments = random_share(self.family, EXPERT, options)
         return sharded_spec(model, **arguments, room=options.get("room") or None)
 
 
