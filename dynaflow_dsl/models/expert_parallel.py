@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Unpack
 
 import torch
@@ -29,9 +30,11 @@ from dynaflow_dsl.models.mixtral import MIXTRAL
 from dynaflow_dsl.models.qwen3_moe import QWEN3_MOE
 from dynaflow_dsl.models.ranks import (
     RankOptions,
+    SavedOptions,
     random_share,
     rank_here,
     rank_spec,
+    saved_share,
 )
 from dynaflow_dsl.models.shares import Share
 from dynaflow_dsl.trace import Scalar, TraceSpec
@@ -127,6 +130,22 @@ class ExpertParallel:
         """
         model, arguments = random_share(self.family, EXPERT, options)
         return sharded_spec(model, **arguments, room=options.get("room") or None)
+
+
+class SavedExpertOptions(SavedOptions, total=False):
+    """The options of `pretrained`; `room` is that of `shard`, 0 for None."""
+
+    room: int
+
+
+def pretrained(**options: Unpack[SavedExpertOptions]) -> TraceSpec:
+    """One rank of a saved model, which keeps no more than its share of the experts.
+
+    Raises ValueError for a folder without a model whose experts can be shared evenly.
+    """
+    cut = partial(shard, room=options.get("room") or None)
+    model, arguments = saved_share(EXPERT, options, cut)
+    return rank_spec(model, EXPERT, **arguments)
 
 
 qwen3_moe, mixtral = ExpertParallel(QWEN3_MOE).target, ExpertParallel(MIXTRAL).target

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from transformers import PreTrainedModel
 
 from dynaflow_dsl.models.architecture import TINY
+from dynaflow_dsl.models.checkpoint import own_memory, saved_model
 from dynaflow_dsl.models.collectives import EXPERT, TENSOR
 from dynaflow_dsl.models.decoder import decoder_spec
 from dynaflow_dsl.models.family import Family, PromptOptions
@@ -38,6 +39,27 @@ class RankOptions(PromptOptions, total=False):
     ways: int
     rank: int
     entries: str
+
+
+class _Path(TypedDict):
+    path: str
+
+
+class SavedOptions(_Path, total=False):
+    """What targets of saved models are given, beside `ways`, `rank` and `entries`.
+
+    `path` is the folder that `save_pretrained` wrote. `capacity` is the length of the
+    cache, and `sequence` that of the prompts. The dtype is that of the weights where
+    `dtype` does not say another.
+    """
+
+    ways: int
+    rank: int
+    entries: str
+    capacity: int
+    sequence: int
+    dtype: str
+    device: str
 
 
 class RankArguments(TypedDict):
@@ -93,22 +115,56 @@ def random_share(
     """
     ways = options.get("ways", 2)
     share = Share(ways, rank_here(role, ways, options.get("rank")))
-    entries = options.get("entries", "decode")
-    if entries not in _ENTRIES:
-        raise ValueError(f"entries is {entries!r}; it is {', '.join(_ENTRIES)}")
     given = dict(options)
     if options.get("size", TINY) == TINY:
         given = {**_enlarged(family, share.ways), **given}
     capacity = options.get("capacity", 64)
     config = family.sized(given, capacity)
     whole = partial(family.random, given, config)
-    return whole(), RankArguments(
+    facts = family.facts(config)
+    return whole(), _arguments(options, share, capacity, facts, whole)
+
+
+def saved_share(
+    role: str,
+    options: Mapping[str, Any],
+    shard: Callable[[PreTrainedModel, int, int], PreTrainedModel],
+) -> tuple[PreTrainedModel, RankArguments]:
+    """What `shard` keeps for a rank of a saved model, and what to call `rank_spec` with.
+
+    The rank's share is all that is read into memory. Raises ValueError where nothing
+    that can be used is saved, and where the ranks cannot share it evenly.
+    """
+    ways = options.get("ways", 2)
+    share = Share(ways, rank_here(role, ways, options.get("rank")))
+    path, dtype = options["path"], options.get("dtype")
+    device = options.get("device", "cpu")
+
+    def whole() -> PreTrainedModel:
+        return own_memory(saved_model(path), dtype, device)
+
+    model = own_memory(shard(saved_model(path), ways, share.rank), dtype, device)
+    capacity = options.get("capacity", 64)
+    return model, _arguments(options, share, capacity, {}, whole)
+
+
+def _arguments(
+    options: Mapping[str, Any],
+    share: Share,
+    capacity: int,
+    facts: dict[str, Scalar],
+    whole: Callable[[], PreTrainedModel],
+) -> RankArguments:
+    entries = options.get("entries", "decode")
+    if entries not in _ENTRIES:
+        raise ValueError(f"entries is {entries!r}; it is {', '.join(_ENTRIES)}")
+    return RankArguments(
         ways=share.ways,
         rank=share.rank,
         capacity=capacity,
         sequence=None if entries == "decode" else options.get("sequence", 16),
         decode=entries != "prefill",
-        facts=family.facts(config),
+        facts=facts,
         device=options.get("device", "cpu"),
         whole=whole,
     )

@@ -36,9 +36,11 @@ from dynaflow_dsl.models.qwen3 import QWEN3
 from dynaflow_dsl.models.qwen3_moe import QWEN3_MOE
 from dynaflow_dsl.models.ranks import (
     RankOptions,
+    SavedOptions,
     random_share,
     rank_here,
     rank_spec,
+    saved_share,
 )
 from dynaflow_dsl.models.shares import Share
 from dynaflow_dsl.trace import Scalar, TraceSpec
@@ -172,6 +174,23 @@ class TensorParallel:
         model, arguments = random_share(self.family, TENSOR, options)
         vocabulary = options.get("vocabulary", True)
         return sharded_spec(model, **arguments, vocabulary=vocabulary)
+
+
+class SavedTensorOptions(SavedOptions, total=False):
+    """The options of `pretrained`; `vocabulary` is that of `shard`."""
+
+    vocabulary: bool
+
+
+def pretrained(**options: Unpack[SavedTensorOptions]) -> TraceSpec:
+    """One rank of a saved model, which reads no more than its share of the weights.
+
+    Raises ValueError for a folder without a model that can be shared out evenly.
+    """
+    vocabulary = options.get("vocabulary", True)
+    cut = partial(shard, vocabulary=vocabulary)
+    model, arguments = saved_share(TENSOR, options, cut)
+    return rank_spec(model, TENSOR, **arguments)
 
 
 llama, mistral = TensorParallel(LLAMA).target, TensorParallel(MISTRAL).target
