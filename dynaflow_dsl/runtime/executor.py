@@ -29,6 +29,7 @@ from dynaflow_dsl.runtime.phases import Phases, check_phases, phases_missing
 from dynaflow_dsl.runtime.ranks import Ranks
 from dynaflow_dsl.runtime.recording import Parts
 from dynaflow_dsl.runtime.replay import Replays
+from dynaflow_dsl.runtime.replayed import Replay
 from dynaflow_dsl.runtime.report import (
     NOTHING_FETCHED,
     FetchedMemory,
@@ -158,8 +159,16 @@ class Executor:
         if replays is not None:
             replay = replays.find(arguments, phases if self.phases else None)
             if replay is not None and not replay.unsplit:
-                return replays.run(replay, arguments)
+                return self.replay(replay, arguments)
         return self.run(arguments, self.sizes_of(arguments, phases))
+
+    def replay(self, replay: Replay, arguments: tuple[Any, ...]) -> Any:
+        """Run a step that has been captured."""
+        assert self.replays is not None
+        if self._ranks is None:
+            return self.replays.run(replay, arguments)
+        with self._ranks.replayed(self._step_names()[replay.unsplit]):
+            return self.replays.run(replay, arguments)
 
     def arrange(
         self,
@@ -238,9 +247,14 @@ class Executor:
         try:
             with torch.no_grad():
                 if self.replays is None:
-                    return run(*arguments)
-                # Of a size that cannot be split there is one step, whoever asks.
-                return self.replays(run, arguments, sizes, unsplit=sequential and fills)
+                    result = run(*arguments)
+                else:
+                    # Of a size that cannot be split there is one step, whoever asks.
+                    unsplit = sequential and fills
+                    result = self.replays(run, arguments, sizes, unsplit=unsplit)
+            if self._ranks is not None and self._ranks.stalls is not None:
+                self._ranks.stalls.end()
+            return result
         except Exception as error:
             self._explain(error)
             self.streams.abandon()

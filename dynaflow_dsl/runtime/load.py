@@ -384,6 +384,7 @@ def _ranks(
         tuple(names),
         statement_of(module_map, device, sequential=_sequential()),
         always=device.type == "cpu" or _checks(),
+        watches=device.type == "cuda",
     )
     made.meet()
     return made
@@ -409,6 +410,8 @@ def _led(
     led = streams.led(call, text, started)
 
     def part(*arguments: Any) -> Any:
+        if ranks.stalls is not None:
+            ranks.stalls.started(partial(step, line_now(file)))
         try:
             return led(*arguments)
         except RuntimeError as error:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
@@ -20,8 +21,10 @@ from dynaflow_dsl.runtime.groups import (
     make_stream_groups,
     players,
     role_of,
+    timeout_of,
 )
 from dynaflow_dsl.runtime.module_map import ModuleMap
+from dynaflow_dsl.runtime.stalls import StallWatch, before, device_mark
 
 # How process groups speak of ranks that are gone or late.
 _OF_A_GROUP = re.compile(
@@ -37,12 +40,15 @@ class Ranks:
     `groups` are the names of all process groups of the module, in its order, and
     `statement` what this rank has loaded. With `always`, steps are compared each time
     they begin; else when this rank has not had such a step before, since asking the
-    others keeps the host waiting.
+    others keeps the host waiting. Where the device goes on by itself, `watches` says so:
+    steps that hang there are told of.
     """
 
     groups: tuple[str, ...]
     statement: Mapping[str, str]
     always: bool
+    watches: bool = False
+    stalls: StallWatch | None = None
     _met: dict[str, ProcessGroup] = field(default_factory=dict)
     _steps: dict[str, Steps] = field(default_factory=dict)
     _known: set[tuple[object, ...]] = field(default_factory=set)
@@ -73,12 +79,18 @@ class Ranks:
             compare_statements(role, group, self.statement)
             self._steps[role] = Steps(role, group, host_group(role))
         make_stream_groups(self.groups)
+        if self.watches and self._steps:
+            shortest = min(timeout_of(self._met[role]) for role in self._steps)
+            self.stalls = StallWatch(before(shortest), device_mark)
+            self.stalls.watch()
 
     def before_step(self, step: str, sizes: Mapping[str, int]) -> None:
         """Compare the step that begins with those of other ranks. Raises RankError.
 
         `sizes` are those that have to be alike on all ranks.
         """
+        if self.stalls is not None:
+            self.stalls.begin(step)
         playing = players()
         if any(playing.get(role) is not self._met.get(role) for role in self.roles):
             self.meet()
@@ -96,6 +108,16 @@ class Ranks:
                     f"{steps.others_said()}.",
                 ) from error
         self._known.add(key)
+
+    @contextmanager
+    def replayed(self, step: str) -> Iterator[None]:
+        """A step of captured graphs, which ranks have compared before."""
+        if self.stalls is None:
+            yield
+            return
+        self.stalls.begin(step)
+        yield
+        self.stalls.end()
 
     def failed(self, error: Exception) -> None:
         """Let the others know that a step of this rank ends with an exception."""
