@@ -1,8 +1,9 @@
 """Which communicator carries the collectives of a part.
 
-A graph names the role of a process group. Each stream has a communicator of its own for
-each role, so that none is used from two streams: `tp` is that of main, and `tp:comm` one
-of the same ranks for the stream `comm`. The runtime makes it when a module is loaded.
+A graph names the role of a process group. Each stream has a communicator of its own
+for each role, so that none is used from two streams: `tp` is that of main, and
+`tp:comm` one of the same ranks for the stream `comm`. The runtime makes it when a
+module is loaded.
 """
 
 from __future__ import annotations

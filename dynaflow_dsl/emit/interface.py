@@ -106,7 +106,9 @@ def class_attributes(plan: Plan, groups: Mapping[str, Sequence[str]]) -> list[st
         ]
         by_part = Bracket("groups = ", "{", tuple(communicating))
         lines += lay_out("", by_part, "", 4)
-        roles = {name.partition(":")[0] for listed in groups.values() for name in listed}
+        roles = {
+            name.partition(":")[0] for listed in groups.values() for name in listed
+        }
         same = {name for role in roles for name in alike(graph, role)}
         if known := [string(name) for name, *_ in graph.dimensions if name in same]:
             lines += lay_out("", Bracket("alike = ", "(", tuple(known)), "", 4)

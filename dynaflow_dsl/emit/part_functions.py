@@ -82,9 +82,7 @@ class FunctionWriter:
             spelled |= table.weights.fields[number]
             later: list[FunctionText] = []
             loops = [
-                self._loop(
-                    one, body, spelled, types, wanted, part.name, streams, later
-                )
+                self._loop(one, body, spelled, types, wanted, part.name, streams, later)
                 for one in table.runs[number]
             ]
             written = partial(

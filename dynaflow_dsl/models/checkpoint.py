@@ -22,13 +22,12 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 from dynaflow_dsl.models.random_weights import dtype_named
 
 
-
 def saved_model(path: str) -> PreTrainedModel:
     """The model in a folder, in evaluation mode, with its weights mapped from there.
 
     Where the file names weights otherwise than the model does, as for experts that are
-    saved one by one, the whole model is read into memory. Raises ValueError for a folder
-    without a causal language model and its weights.
+    saved one by one, the whole model is read into memory. Raises ValueError for a
+    folder without a causal language model and its weights.
     """
     folder = Path(path)
     config = _configuration(folder)
@@ -40,7 +39,9 @@ def saved_model(path: str) -> PreTrainedModel:
         options["experts_implementation"] = "batched_mm"
     files = _files(folder)
     with _parameters_on_meta():
-        model: PreTrainedModel = kind._from_config(config, dtype=config.dtype, **options)
+        model: PreTrainedModel = kind._from_config(
+            config, dtype=config.dtype, **options
+        )
     if not _fill(model, folder, files):
         model = kind.from_pretrained(folder, dtype=config.dtype, **options)
     return model.eval().requires_grad_(False)
@@ -96,8 +97,8 @@ def _files(folder: Path) -> Mapping[str, str]:
         return found
     if not (folder / SAFE_WEIGHTS_NAME).is_file():
         raise ValueError(
-            f"'{folder}' has neither {SAFE_WEIGHTS_NAME} nor {SAFE_WEIGHTS_INDEX_NAME}: "
-            "save the model with save_pretrained"
+            f"'{folder}' has neither {SAFE_WEIGHTS_NAME} nor "
+            f"{SAFE_WEIGHTS_INDEX_NAME}: save the model with save_pretrained"
         )
     with safe_open(folder / SAFE_WEIGHTS_NAME, "pt") as file:
         return dict.fromkeys(file.keys(), SAFE_WEIGHTS_NAME)

@@ -24,8 +24,8 @@ class GreedyTrial:
 
     `capacity` is the length of the cache, `sequence` that of the padded prompts where
     the entry `prefill` has a fixed one. `skipped` is a reason why nothing can be learnt
-    from it, or None. Where `model` is the share of a rank, `whole` makes the model whose
-    tokens are to be equal.
+    from it, or None. Where `model` is the share of a rank, `whole` makes the model
+    whose tokens are to be equal.
     """
 
     def __init__(

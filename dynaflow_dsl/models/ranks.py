@@ -78,8 +78,8 @@ class RankArguments(TypedDict):
 def rank_here(role: str, ways: int, rank: int | None = None) -> int:
     """Which of the `ways` ranks of `role` this process is, unless `rank` says it.
 
-    It is that of the group that plays the role. Where none does and as many ranks run as
-    there are ways, they play it together; where none run, it is the first. Raises
+    It is that of the group that plays the role. Where none does and as many ranks run
+    as there are ways, they play it together; where none run, it is the first. Raises
     ValueError where others run: which of them belong together is then to be said.
     """
     playing = players().get(role)
@@ -130,7 +130,7 @@ def saved_share(
     options: Mapping[str, Any],
     shard: Callable[[PreTrainedModel, int, int], PreTrainedModel],
 ) -> tuple[PreTrainedModel, RankArguments]:
-    """What `shard` keeps for a rank of a saved model, and what to call `rank_spec` with.
+    """What `shard` keeps of a saved model for a rank, and arguments of `rank_spec`.
 
     The rank's share is all that is read into memory. Raises ValueError where nothing
     that can be used is saved, and where the ranks cannot share it evenly.

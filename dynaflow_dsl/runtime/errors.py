@@ -39,6 +39,6 @@ class RankError(RuntimeFault):
     """Ranks of a process group do not do the same.
 
     DFS815: they have loaded other modules, or were called with other sizes. DFS816: a
-    collective has failed, or another rank did not come. DFS817: a stream needs a process
-    group of its own, and none can be made.
+    collective has failed, or another rank did not come. DFS817: a stream needs a
+    process group of its own, and none can be made.
     """

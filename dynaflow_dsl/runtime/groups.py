@@ -1,9 +1,9 @@
 """Process groups by role: what a module's collectives call `"tp"` or `"ep"`.
 
-A traced graph names a role, so that its text is the same on every rank and in every run.
-Before the module is loaded, the process says which group plays it. In a module each
-stream has a group of its own, of the same ranks: `tp` is that of main, and `tp:comm` that
-of the stream `comm`, which is made here.
+A traced graph names a role, so that its text is the same on every rank and in every
+run. Before the module is loaded, the process says which group plays it. In a module
+each stream has a group of its own, of the same ranks: `tp` is that of main, and
+`tp:comm` that of the stream `comm`, which is made here.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ def role_of(name: str) -> str:
 def make_stream_groups(names: Iterable[str]) -> None:
     """Make the groups of streams among `names` that nobody plays yet.
 
-    All ranks of a group do so with the same names in the same order; those of roles that
-    nobody plays are left out. Raises RankError (DFS817) where the group of a role is
-    none of torch.distributed's, so that none can be made of its ranks.
+    All ranks of a group do so with the same names in the same order; those of roles
+    that nobody plays are left out. Raises RankError (DFS817) where the group of a role
+    is none of torch.distributed's, so that none can be made of its ranks.
     """
     for name in names:
         role = role_of(name)

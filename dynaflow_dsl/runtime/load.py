@@ -12,6 +12,7 @@ from typing import Any, Literal, NoReturn
 import torch
 
 from dynaflow_dsl.runtime.artifacts import cache_folder
+from dynaflow_dsl.runtime.communication import communicating
 from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.executor import Call, Executor, Setup
 from dynaflow_dsl.runtime.facts import Fact, check_facts, facts_given, facts_here
@@ -20,12 +21,12 @@ from dynaflow_dsl.runtime.fetch import place as place_model
 from dynaflow_dsl.runtime.graphs import GraphBackend, Pools, make_graphs
 from dynaflow_dsl.runtime.kernels import ComparedOnce, Kernel, source_digest
 from dynaflow_dsl.runtime.module_map import ModuleMap, read_map
-from dynaflow_dsl.runtime.notes import add_place, line_now, step_at
-from dynaflow_dsl.runtime.ranks import Ranks, statement_of
+from dynaflow_dsl.runtime.notes import add_place, step_at
+from dynaflow_dsl.runtime.ranks import Ranks, ranks_of, statement_of
 from dynaflow_dsl.runtime.report import FetchedMemory
 from dynaflow_dsl.runtime.retraced import check_graphs
 from dynaflow_dsl.runtime.select import Choice, Selected
-from dynaflow_dsl.runtime.streams import Failed, MakeStreams, Streams, make_streams
+from dynaflow_dsl.runtime.streams import MakeStreams, Streams, make_streams
 from dynaflow_dsl.runtime.weights import (
     check_model,
     model_tensors,
@@ -111,7 +112,12 @@ def loader(
         names = [executor.entry for executor in executors]
         if len(set(names)) < len(names):  # several schedules of one entry
             names = [executor.__name__ for executor in executors]
-        ranks = _ranks(executors, module_map, target)
+        ranks = ranks_of(
+            [executor.groups for executor in executors],
+            statement_of(module_map, target, sequential=_sequential()),
+            target,
+            always=_checks(),
+        )
         host = HostWeights(target)
         if place:
             with torch.inference_mode(False):
@@ -323,7 +329,7 @@ def _load_one(
         streams = streams.with_collectives() if device.type == "cpu" else streams
         calls |= {
             name: [
-                _led(
+                communicating(
                     ranks,
                     streams,
                     executor.groups.get(name, ()),
@@ -366,61 +372,6 @@ def _load_one(
         for method in ("step", "sequential"):
             setattr(made, method, checker.wrap(getattr(made, method)))
     return made
-
-
-def _ranks(
-    executors: Sequence[type[Executor]], module_map: ModuleMap, device: torch.device
-) -> Ranks | None:
-    """Those that run the module together, who have met; None without collectives."""
-    names = dict.fromkeys(
-        name
-        for executor in executors
-        for listed in executor.groups.values()
-        for name in listed
-    )
-    if not names:
-        return None
-    made = Ranks(
-        tuple(names),
-        statement_of(module_map, device, sequential=_sequential()),
-        always=device.type == "cpu" or _checks(),
-        watches=device.type == "cuda",
-    )
-    made.meet()
-    return made
-
-
-def _led(
-    ranks: Ranks,
-    streams: Streams,
-    groups: Sequence[str],
-    call: Call,
-    text: Call,
-    step: Callable[[int | None], str],
-    file: str,
-) -> Call:
-    """A part of an executor with collectives; `groups` are those that it uses."""
-    if not groups:
-        return streams.led(call, text, None)
-
-    def started() -> Failed:
-        line = line_now(file)
-        return lambda error: ranks.failure(error, groups, step(line))
-
-    led = streams.led(call, text, started)
-
-    def part(*arguments: Any) -> Any:
-        if ranks.stalls is not None:
-            ranks.stalls.started(partial(step, line_now(file)))
-        try:
-            return led(*arguments)
-        except RuntimeError as error:
-            found = ranks.failure(error, groups, step(line_now(file)))
-            if found is error:
-                raise
-            raise found from error
-
-    return part
 
 
 def _sequential() -> bool:

@@ -1,11 +1,11 @@
 """Streams of the CPU on which collectives are under way while the host goes on.
 
-Work on a CPU runs where it is called, but for collectives. A part that has some and runs
-on a stream beside main is handed to a thread of this stream, and what it returns is
-filled there; whoever waits for an event of the stream waits for the thread. These are
-the waits that the plan has put before the first reader, and the join. So a collective
-starts at its place in the schedule and is awaited at another, as on a CUDA device, and
-what the part does before and after it is under way as well.
+Work on a CPU runs where it is called, but for collectives. A part that has some and
+runs on a stream beside main is handed to a thread of this stream, and what it returns
+is filled there; whoever waits for an event of the stream waits for the thread. These
+are the waits that the plan has put before the first reader, and the join. So a
+collective starts at its place in the schedule and is awaited at another, as on a CUDA
+device, and what the part does before and after it is under way as well.
 
 Parts of one stream run in order. Two streams have no order but that of their waits,
 which is why no two of them use one communicator.
@@ -103,7 +103,7 @@ class Queue:
         # What is no call of a part, as joining pieces is, may read what is under way.
         if self._under_way:
             self._in_order = _InOrder(self)
-            self._in_order.__enter__()
+            self._in_order.__enter__()  # type: ignore[no-untyped-call]
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         self._streams.current = None
@@ -166,7 +166,7 @@ class Queue:
     def _leave_order(self) -> None:
         mode, self._in_order = self._in_order, None
         if mode is not None:
-            mode.__exit__(None, None, None)
+            mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
 
 class Host(CallingThread):
@@ -198,9 +198,7 @@ class CpuQueues(Streams):
         for queue in self._queues:
             queue.abandon()
 
-    def led(
-        self, call: Call, text: Call, started: Callable[[], Failed] | None
-    ) -> Call:
+    def led(self, call: Call, text: Call, started: Callable[[], Failed] | None) -> Call:
         """`call` in the order of its stream; `started` where it has collectives.
 
         `text` is the part's own function with its weights, and takes what `call` does.

@@ -1,13 +1,14 @@
-"""The ranks that run a module together: they meet, and none is left waiting silently."""
+"""The ranks that run a module together: they meet, and none waits silently."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
+
 import torch
 import torch.distributed
 from torch.distributed import ProcessGroup
@@ -40,8 +41,8 @@ class Ranks:
     `groups` are the names of all process groups of the module, in its order, and
     `statement` what this rank has loaded. With `always`, steps are compared each time
     they begin; else when this rank has not had such a step before, since asking the
-    others keeps the host waiting. Where the device goes on by itself, `watches` says so:
-    steps that hang there are told of.
+    others keeps the host waiting. Where the device goes on by itself, `watches` says
+    so: steps that hang there are told of.
     """
 
     groups: tuple[str, ...]
@@ -145,6 +146,32 @@ class Ranks:
             f"{_first_line(error)}. Another rank has stopped, is late, or is in "
             f"another step{said}.",
         )
+
+
+def ranks_of(
+    groups: Iterable[Mapping[str, Sequence[str]]],
+    statement: Mapping[str, str],
+    device: torch.device,
+    *,
+    always: bool,
+) -> Ranks | None:
+    """Those that run a module together, who have met; None without collectives.
+
+    `groups` are those of its executors. Raises RankError.
+    """
+    names = dict.fromkeys(
+        name for by_part in groups for listed in by_part.values() for name in listed
+    )
+    if not names:
+        return None
+    ranks = Ranks(
+        tuple(names),
+        statement,
+        always=always or device.type == "cpu",
+        watches=device.type == "cuda",
+    )
+    ranks.meet()
+    return ranks
 
 
 def statement_of(

@@ -74,11 +74,9 @@ class Streams:
         return self
 
     def abandon(self) -> None:
-        """Forget what a step that failed has left on the streams; here it is nothing."""
+        """Leave alone what a step that failed has left on the streams; here nothing."""
 
-    def led(
-        self, call: Call, text: Call, started: Callable[[], Failed] | None
-    ) -> Call:
+    def led(self, call: Call, text: Call, started: Callable[[], Failed] | None) -> Call:
         """How a part is called on these streams: as it is.
 
         `text` is its own function with its weights. Where it has collectives, `started`

@@ -46,7 +46,12 @@ def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     paths = os.pathsep.join([str(ROOT), str(folder)])
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
     return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
 
 

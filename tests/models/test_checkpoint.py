@@ -82,12 +82,12 @@ def test_a_dtype_is_that_of_all_weights(tmp_path: Path) -> None:
     assert {p.dtype for p in spec.model.parameters()} == {torch.bfloat16}
     model: Any = spec.model
     assert model.model.rotary_emb.inv_freq.dtype == torch.float32
-    with pytest.raises(ValueError, match="'float3' is none|dtype is 'float3'"):
+    with pytest.raises(ValueError, match="dtype is 'float3'"):
         tensor_parallel.pretrained(path=path, ways=2, rank=0, dtype="float3")
 
 
 def test_what_is_no_saved_model(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="has no config.json"):
+    with pytest.raises(ValueError, match=r"has no config\.json"):
         saved_model(str(tmp_path))
     folder = llama(tmp_path)
     (folder / "model.safetensors").unlink()

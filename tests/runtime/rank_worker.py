@@ -1,4 +1,4 @@
-"""One rank of `small_ranks`: `python -m tests.runtime.rank_worker RANK WORLD FOLDER JOB`.
+"""One rank of `small_ranks`, as a program: RANK WORLD FOLDER JOB.
 
 `FOLDER` holds the module `halves` and others beside it. What a rank has to say goes to
 stdout as one line of JSON for each thing it did.
@@ -23,7 +23,7 @@ from dynaflow_dsl.runtime.streams import one_stream
 from tests.runtime.small_ranks import ROLE, WIDTH, Stack, whole
 from tests.verification.mutations import import_module
 
-LIMIT = 6.0
+LIMIT = 4.0
 
 
 def main(rank: int, world: int, folder: Path, job: str) -> None:
@@ -33,10 +33,11 @@ def main(rank: int, world: int, folder: Path, job: str) -> None:
         init_method=f"file://{folder}/store_{job}",
         rank=rank,
         world_size=world,
-        timeout=timedelta(seconds=LIMIT),
+        timeout=timedelta(seconds=120),
     )
-    assert dist.group.WORLD is not None
-    bind_group(ROLE, dist.group.WORLD)
+    # Processes start when they can, and fail in time.
+    group = dist.new_group(timeout=timedelta(seconds=LIMIT))
+    bind_group(ROLE, group)
     JOBS[job](rank, world, folder)
     sys.stdout.flush()
     # Groups whose collectives have failed are not taken down in order.
@@ -52,13 +53,15 @@ def rows(batch: int) -> torch.Tensor:
     return torch.randn(batch, WIDTH, generator=generator)
 
 
-def load(rank: int, world: int, folder: Path, name: str = "halves", **options: Any) -> Any:
+def load(
+    rank: int, world: int, folder: Path, name: str = "halves", **options: Any
+) -> Any:
     module = import_module(folder / f"{name}.py")
     return module.load(Stack(world, rank), compile=False, **options)
 
 
 def attempt(run: Callable[[], object]) -> None:
-    """Say how it ended, and whether it took less than the groups' timeout, and a bit."""
+    """Say how it ended, and whether within the groups' timeout and some seconds."""
     begin = time.monotonic()
     try:
         run()

@@ -1,12 +1,14 @@
-"""A small model with an all-reduce in every layer, its schedule, and groups of one rank."""
+"""A small model with an all-reduce in every layer, its schedule, and a held group."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F  # noqa: N812 - torch's own name for it
 from torch import nn
 
 from dynaflow_dsl.models.collectives import all_reduce
@@ -36,7 +38,7 @@ class Reduced(nn.Linear):
     """A linear layer whose input features are shared out."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return all_reduce(super().forward(x), ROLE)
+        return all_reduce(F.linear(x, self.weight), ROLE)
 
 
 class Block(nn.Module):
@@ -55,9 +57,10 @@ class Stack(nn.Module):
     def __init__(self, ways: int = 1, rank: int = 0, layers: int = LAYERS) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(3)
-        self.layers = nn.ModuleList(Block(WIDTH // ways) for _ in range(layers))
+        blocks = [Block(WIDTH // ways) for _ in range(layers)]
+        self.layers = nn.ModuleList(blocks)
         share = slice(rank * WIDTH // ways, (rank + 1) * WIDTH // ways)
-        for block in self.layers:
+        for block in blocks:
             up, down = (torch.randn(WIDTH, WIDTH, generator=generator) for _ in "ab")
             block.up.weight = nn.Parameter(up[share].clone())
             block.down.weight = nn.Parameter(down[:, share].clone())
@@ -71,8 +74,8 @@ class Stack(nn.Module):
 
 def whole(x: torch.Tensor) -> torch.Tensor:
     """What all ranks together compute, in one process and without a group."""
-    model = Stack()
-    for block in model.layers:
+    for block in Stack().layers:
+        assert isinstance(block, Block)
         inner = torch.tanh(x @ block.up.weight.T)
         x = x + inner @ block.down.weight.T
     return x
@@ -88,7 +91,7 @@ def target(ways: int = 2, layers: int = LAYERS) -> TraceSpec:
     )
 
 
-class _Held(dist._Work):
+class _Held(dist.Work):
     """A collective that ends when it is let go."""
 
     def __init__(self, tensor: torch.Tensor, may_end: Callable[[], bool]) -> None:
@@ -114,12 +117,12 @@ class HeldGroup(dist.ProcessGroup):
     changed = threading.Condition()
 
     def __init__(self, may_end: Callable[[int], bool], log: list[str]) -> None:
-        super().__init__(0, 2)
+        super().__init__(0, 2)  # type: ignore[call-arg]
         self._may_end = may_end
         self._log = log
         self.started = 0
 
-    def allreduce(self, tensors: list[torch.Tensor], opts: object = None) -> dist._Work:
+    def allreduce(self, tensors: Any, *_: Any, **__: Any) -> dist.Work:
         number, self.started = self.started, self.started + 1
         with self.changed:
             self._log.append(f"sum {number}")

@@ -74,7 +74,7 @@ def test_a_collective_ends_only_after_the_step_beside_it_has_begun(
 
 
 def test_held_collectives_are_awaited_where_steps_are_in_turn(built: Built) -> None:
-    """Without streams of their own they are not under way: what holds them, holds all."""
+    """In turn they are never under way: what holds one, holds all."""
     log: list[str] = []
     play(lambda number: False, log)
     step = built.module.load(built.spec.model, compile=False, streams=one_stream)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -72,7 +73,9 @@ def test_what_differs_is_refused_on_every_rank_before_it_runs(folder: Path) -> N
     first, second = run(folder, 2, "differences")
     for said in (first, second):
         loaded, sizes, unsplit, empty, after = said
-        assert loaded["error"].startswith("RankError DFS815: ranks of the group 'small'")
+        assert loaded["error"].startswith(
+            "RankError DFS815: ranks of the group 'small'"
+        )
         assert "on rank 1, and" in loaded["error"]
         assert "the schedule is" in loaded["error"]
         assert sizes["error"].startswith("RankError DFS815")
@@ -94,7 +97,9 @@ def test_what_differs_is_refused_on_every_rank_before_it_runs(folder: Path) -> N
 def test_a_rank_that_never_loads_is_named(folder: Path) -> None:
     (said,), _ = run(folder, 2, "absent")
     assert said["in_time"]
-    assert "rank 1 of the group 'small' did not load a module within 6 s" in said["error"]
+    assert (
+        "rank 1 of the group 'small' did not load a module within 4 s" in said["error"]
+    )
 
 
 @pytest.mark.parametrize(("world", "job"), [(2, "dies"), (2, "stalls"), (4, "dies")])
@@ -106,7 +111,7 @@ def test_a_rank_that_is_gone_or_late(folder: Path, world: int, job: str) -> None
         assert said["error"].startswith(
             "RankError DFS816: the collective of reduce["
         ), said
-        assert "layer" in said["error"] and "(test.dfs:14:13)" in said["error"]
+        assert re.search(r"\], layer \d \(test.dfs:14:13\)", said["error"])
         assert f"on rank {rank} of the group 'small:comm'" in said["error"]
 
 

@@ -34,7 +34,9 @@ def test_a_step_that_hangs_on_the_device_is_told_once() -> None:
     device.watch.end()
     assert device.after(29) == []
     (said,) = device.after(2)
-    assert said.startswith("DFS816: the step halves, entry decode, has not ended for 30 s")
+    assert said.startswith(
+        "DFS816: the step halves, entry decode, has not ended for 30 s"
+    )
     assert "the last collective that was started is that of reduce[1], layer 2" in said
     assert device.after(60) == [said]
 
