@@ -12,14 +12,14 @@ import json
 import zlib
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias
 
 import torch
 import torch.distributed
-from torch.distributed import ProcessGroup
+from torch.distributed import ProcessGroup, Store
 
 from dynaflow_dsl.runtime.errors import RankError
-from dynaflow_dsl.runtime.groups import timeout_of
+from dynaflow_dsl.runtime.groups import store_of, timeout_of
 
 # What a rank says of itself, by what it is.
 Statement: TypeAlias = Mapping[str, str]
@@ -32,7 +32,7 @@ def compare_statements(role: str, group: ProcessGroup, mine: Statement) -> None:
 
     A rank that does not come in time is named as well.
     """
-    store: Any = group.get_group_store()
+    store = store_of(group)
     # Kept where the statements are: all ranks count alike, and a new group from one.
     count = store.add(f"dynaflow/loads/{group.rank()}", 1)
     keys = [f"dynaflow/loaded/{count}/{rank}" for rank in range(group.size())]
@@ -92,6 +92,7 @@ class Steps:
         self._role = role
         self._group = group
         self._control = control
+        self._told = False
 
     @classmethod
     def know(cls, step: str, sizes: Sequence[str]) -> int:
@@ -106,6 +107,7 @@ class Steps:
         `step` names it, on all ranks alike; `sizes` are those that have to be alike.
         """
         number = self.know(step, tuple(sizes))
+        self.withdraw()
         rows = self._gather([number, *list(sizes.values())[: self._SIZES]])
         refused = [rank for rank, row in enumerate(rows) if row[0] == self._REFUSED]
         if refused:
@@ -118,7 +120,7 @@ class Steps:
             return
         others: dict[str, list[int]] = {}
         for rank, row in enumerate(rows):
-            others.setdefault(self._told(row), []).append(rank)
+            others.setdefault(self._described(row), []).append(rank)
         listed = ", and ".join(f"{_ranks(r)} for {one}" for one, r in others.items())
         raise RankError(
             "DFS815",
@@ -127,7 +129,7 @@ class Steps:
             "a rank with nothing to do runs rows of padding.",
         )
 
-    def _told(self, row: Sequence[int]) -> str:
+    def _described(self, row: Sequence[int]) -> str:
         number, *numbers = row
         step, names = self._KNOWN.get(number, ("another step", ()))
         given = ", ".join(f"{n} = {k}" for n, k in zip(names, numbers, strict=False))
@@ -143,16 +145,23 @@ class Steps:
     def tell(self, message: str) -> None:
         """Leave word of why a step of this rank has failed."""
         try:
-            store: Any = self._group.get_group_store()
+            store = store_of(self._group)
             store.set(f"{_FAILED}/{self._group.rank()}", message)
+            self._told = True
         except RuntimeError:
             pass  # the rank that keeps the store is gone
+
+    def withdraw(self) -> None:
+        """Take back what was told: this rank goes on."""
+        if self._told:
+            self._told = False
+            store_of(self._group).delete_key(f"{_FAILED}/{self._group.rank()}")
 
     def said_by(self, ranks: Sequence[int]) -> str:
         """What ranks have left word of, as the end of a sentence."""
         found = []
         try:
-            store: Any = self._group.get_group_store()
+            store = store_of(self._group)
             for rank in ranks:
                 key = f"{_FAILED}/{rank}"
                 if rank != self._group.rank() and _has(store, key):
@@ -174,7 +183,7 @@ class Steps:
         return [one.tolist() for one in rows]
 
 
-def _has(store: Any, key: str) -> bool:
+def _has(store: Store, key: str) -> bool:
     return bool(store.check([key]))
 
 

@@ -118,6 +118,13 @@ def timeout_of(group: torch.distributed.ProcessGroup) -> timedelta:
     return torch.distributed.distributed_c10d.default_pg_timeout
 
 
+def store_of(group: torch.distributed.ProcessGroup) -> torch.distributed.Store:
+    """Where the ranks of a group that torch.distributed has made can leave word."""
+    store: torch.distributed.Store
+    _, store = torch.distributed.distributed_c10d._world.pg_map[group]
+    return store
+
+
 def is_known_to_torch(group: torch.distributed.ProcessGroup) -> bool:
     """Whether torch.distributed has made a group, and can make others of its ranks."""
     return group in torch.distributed.distributed_c10d._world.pg_map

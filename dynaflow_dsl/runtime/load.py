@@ -325,8 +325,9 @@ def _load_one(
             ]
             for name in texts
         }
-    elif executor.groups and ranks is not None:
-        streams = streams.with_collectives() if device.type == "cpu" else streams
+    if executor.groups and ranks is not None:
+        if device.type == "cpu":
+            streams = streams.with_collectives()
         calls |= {
             name: [
                 communicating(

@@ -38,9 +38,9 @@ class UnderWay:
         self._done = threading.Event()
 
     @property
-    def done(self) -> bool:
-        """Whether it has ended, well or not."""
-        return self._done.is_set()
+    def settled(self) -> bool:
+        """Whether nobody needs to wait for it: it has ended, and well."""
+        return self._done.is_set() and self._error is None
 
     def run(self) -> None:
         """Do the work, in the stream's thread."""
@@ -111,7 +111,7 @@ class Queue:
 
     def record(self) -> Sequence[UnderWay]:
         """What has to end for all work so far on this stream to be done."""
-        self._under_way = [one for one in self._under_way if not one.done]
+        self._under_way = [one for one in self._under_way if not one.settled]
         return tuple(self._under_way)
 
     def wait(self, event: Sequence[UnderWay] | None) -> None:

@@ -122,9 +122,10 @@ class Ranks:
 
     def failed(self, error: Exception) -> None:
         """Let the others know that a step of this rank ends with an exception."""
-        said = error.message if isinstance(error, RuntimeFault) else _named(error)
+        if isinstance(error, RankError) and error.code == "DFS815":
+            return  # all ranks have it
         for steps in self._steps.values():
-            steps.tell(said)
+            steps.tell(_said_to_others(error))
             if isinstance(error, InputError) and self.always:
                 steps.refuse()
 
@@ -215,9 +216,17 @@ def _is_of_a_group(error: Exception) -> bool:
     )
 
 
-def _named(error: Exception) -> str:
+def _said_to_others(error: Exception) -> str:
+    match error:
+        case RankError():  # which collective has failed; not why, and what others said
+            return error.message.partition(": ")[0]
+        case RuntimeFault():
+            return error.message
     return f"{type(error).__name__}: {_first_line(error)}"
 
 
 def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0].rstrip(".")
+    """What happened, without the place in gloo's source and its general advice."""
+    line = str(error).strip().partition("\n")[0]
+    line = re.sub(r"^\[\S+\.(cc|cpp|h):\d+\] ", "", line)
+    return line.partition(" This is typically")[0].rstrip(".")
