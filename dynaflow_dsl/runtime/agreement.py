@@ -12,11 +12,11 @@ import json
 import zlib
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 import torch.distributed
-from torch.distributed import ProcessGroup, Store
+from torch.distributed import ProcessGroup
 
 from dynaflow_dsl.runtime.errors import RankError
 from dynaflow_dsl.runtime.groups import store_of, timeout_of
@@ -183,7 +183,7 @@ class Steps:
         return [one.tolist() for one in rows]
 
 
-def _has(store: Store, key: str) -> bool:
+def _has(store: Any, key: str) -> bool:
     return bool(store.check([key]))
 
 

@@ -118,9 +118,8 @@ def timeout_of(group: torch.distributed.ProcessGroup) -> timedelta:
     return torch.distributed.distributed_c10d.default_pg_timeout
 
 
-def store_of(group: torch.distributed.ProcessGroup) -> torch.distributed.Store:
-    """Where the ranks of a group that torch.distributed has made can leave word."""
-    store: torch.distributed.Store
+def store_of(group: torch.distributed.ProcessGroup) -> Any:
+    """The Store in which ranks of a group of torch.distributed can leave word."""
     _, store = torch.distributed.distributed_c10d._world.pg_map[group]
     return store
 

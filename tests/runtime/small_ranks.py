@@ -117,7 +117,7 @@ class HeldGroup(dist.ProcessGroup):
     changed = threading.Condition()
 
     def __init__(self, may_end: Callable[[int], bool], log: list[str]) -> None:
-        super().__init__(0, 2)  # type: ignore[call-arg]
+        super().__init__(0, 2)
         self._may_end = may_end
         self._log = log
         self.started = 0

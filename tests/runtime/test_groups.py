@@ -64,15 +64,12 @@ def test_no_group_can_be_made_of_ranks_that_torch_does_not_know() -> None:
     class Own(dist.ProcessGroup):
         pass
 
-    def made() -> dist.ProcessGroup:
-        return Own(0, 2)  # type: ignore[call-arg]
-
-    groups.bind_group("a role", made())
+    groups.bind_group("a role", Own(0, 2))
     with pytest.raises(RankError, match="DFS817") as caught:
         groups.make_stream_groups(["a role:comm"])
     assert "call bind_group('a role:comm', group)" in str(caught.value)
     # Who has one binds it.
-    groups.bind_group("a role:comm", made())
+    groups.bind_group("a role:comm", Own(0, 2))
     groups.make_stream_groups(["a role:comm"])
     groups.release_group("a role")
     assert "a role:comm" not in groups._PLAYERS
