@@ -93,6 +93,8 @@ class Steps:
         self._group = group
         self._control = control
         self._told = False
+        # Kept until it is replaced: the others may come late.
+        self._refusal: tuple[Any, list[torch.Tensor]] | None = None
 
     @classmethod
     def know(cls, step: str, sizes: Sequence[str]) -> int:
@@ -138,9 +140,10 @@ class Steps:
     def refuse(self) -> None:
         """Tell the others that this rank was called with inputs that do not fit.
 
-        They are about to compare steps, and are not kept waiting for this one's.
+        They are about to compare steps, and are not kept waiting for this one's; nor
+        is this rank kept for them.
         """
-        self._gather([self._REFUSED])
+        self._refusal = self._start([self._REFUSED])
 
     def tell(self, message: str) -> None:
         """Leave word of why a step of this rank has failed."""
@@ -176,11 +179,18 @@ class Steps:
         return self.said_by(range(self._group.size()))
 
     def _gather(self, numbers: Sequence[int]) -> list[list[int]]:
+        work, rows = self._start(numbers)
+        work.wait()
+        return [one.tolist() for one in rows]
+
+    def _start(self, numbers: Sequence[int]) -> tuple[Any, list[torch.Tensor]]:
         width = self._SIZES + 1
         row = torch.tensor([*numbers, *[0] * (width - len(numbers))])
         rows = [torch.empty_like(row) for _ in range(self._group.size())]
-        torch.distributed.all_gather(rows, row, group=self._control)
-        return [one.tolist() for one in rows]
+        work: Any = torch.distributed.all_gather(
+            rows, row, group=self._control, async_op=True
+        )
+        return work, rows
 
 
 def _has(store: Any, key: str) -> bool:

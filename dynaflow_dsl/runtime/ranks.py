@@ -90,14 +90,17 @@ class Ranks:
 
         `sizes` are those that have to be alike on all ranks.
         """
-        if self.stalls is not None:
-            self.stalls.begin(step)
         playing = players()
         if any(playing.get(role) is not self._met.get(role) for role in self.roles):
             self.meet()
         key = step, *sizes.items()
-        if not self.always and key in self._known:
-            return
+        if self.always or key not in self._known:
+            self._compare(step, sizes)
+            self._known.add(key)
+        if self.stalls is not None:
+            self.stalls.begin(step)
+
+    def _compare(self, step: str, sizes: Mapping[str, int]) -> None:
         for role, steps in self._steps.items():
             try:
                 steps.compare(step, sizes)
@@ -108,7 +111,6 @@ class Ranks:
                     f"for {step}, and not all of the others were: {_first_line(error)}"
                     f"{steps.others_said()}.",
                 ) from error
-        self._known.add(key)
 
     @contextmanager
     def replayed(self, step: str) -> Iterator[None]:
@@ -122,6 +124,8 @@ class Ranks:
 
     def failed(self, error: Exception) -> None:
         """Let the others know that a step of this rank ends with an exception."""
+        if self.stalls is not None:
+            self.stalls.abandon()
         if isinstance(error, RankError) and error.code == "DFS815":
             return  # all ranks have it
         for steps in self._steps.values():

@@ -68,6 +68,10 @@ class StallWatch:
         if self._begun is not None:
             self._begun.ended = self._mark()
 
+    def abandon(self) -> None:
+        """The step has failed: who called it knows."""
+        self._begun = None
+
     def watch(self) -> None:
         """Look from time to time, in a thread of its own."""
         if self._thread is None:

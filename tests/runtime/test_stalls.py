@@ -60,6 +60,13 @@ def test_nothing_is_told_of_steps_that_end() -> None:
     assert device.told == []
 
 
+def test_a_step_that_failed_is_not_told_again() -> None:
+    device = Device()
+    device.watch.begin("halves, entry decode")
+    device.watch.abandon()
+    assert device.after(100) == []
+
+
 def test_the_limit_lies_before_the_end_of_the_process() -> None:
     assert before(timedelta(seconds=600)) == timedelta(seconds=590)
     assert before(timedelta(seconds=20)) == timedelta(seconds=18)
