@@ -109,7 +109,6 @@ class Steps:
         `step` names it, on all ranks alike; `sizes` are those that have to be alike.
         """
         number = self.know(step, tuple(sizes))
-        self.withdraw()
         rows = self._gather([number, *list(sizes.values())[: self._SIZES]])
         refused = [rank for rank, row in enumerate(rows) if row[0] == self._REFUSED]
         if refused:
@@ -119,6 +118,8 @@ class Steps:
                 f"a step, so that no rank runs one{self.said_by(refused)}.",
             )
         if all(row == rows[0] for row in rows):
+            # The others are past whatever they were told.
+            self.withdraw()
             return
         others: dict[str, list[int]] = {}
         for rank, row in enumerate(rows):

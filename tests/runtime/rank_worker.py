@@ -23,7 +23,7 @@ from dynaflow_dsl.runtime.streams import one_stream
 from tests.runtime.small_ranks import ROLE, WIDTH, Stack, whole
 from tests.verification.mutations import import_module
 
-LIMIT = 4.0
+LIMIT = 8.0
 
 
 def main(rank: int, world: int, folder: Path, job: str) -> None:
