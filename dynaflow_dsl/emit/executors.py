@@ -59,6 +59,7 @@ EXECUTOR_NAMES = frozenset(
         "phases",
         "run",
         "release",
+        "replay",
         "replays",
         "report",
         "schedule",
