@@ -58,13 +58,15 @@ class Reporter:
 
     `code` is the exit code so far: it only rises. `output` is where results go, None
     where stdout is closed; what a model prints meanwhile goes to stderr. `chosen` says
-    that the command line named the format.
+    that the command line named the format. One that is `silent` is of a rank whose
+    progress another one tells.
     """
 
     format: Form = "full"
     code: ExitCode = ExitCode.FINE
     output: TextIO | None = field(default_factory=lambda: sys.stdout)
     chosen: bool = False
+    silent: bool = False
     _diagnostics: list[Diagnostic] = field(default_factory=list)
     _results: list[object] = field(default_factory=list)
     _seen: set[str] = field(default_factory=set)
@@ -105,7 +107,8 @@ class Reporter:
 
     def say(self, text: str) -> None:
         """Write a line about progress."""
-        print(text, file=sys.stderr)
+        if not self.silent:
+            print(text, file=sys.stderr)
 
     def result(self, text: str, data: object) -> None:
         """Give what was asked for: text for people, without a last newline, or data."""

@@ -20,6 +20,7 @@ from dynaflow_dsl.cli.choices import MOST_ROWS, expected_choice, sizes_to_try
 from dynaflow_dsl.cli.files import relative
 from dynaflow_dsl.cli.foreign import faults_shown, import_module_file, user_code
 from dynaflow_dsl.cli.given_files import given_by_file
+from dynaflow_dsl.cli.launched import joined_ranks
 from dynaflow_dsl.cli.making import Made, Wanted, make_to_run
 from dynaflow_dsl.cli.models import LoadedModel
 from dynaflow_dsl.cli.modules import ModuleFiles, default_folder, folder_option
@@ -106,6 +107,14 @@ EDITED = "DFS504"
     is_flag=True,
     help="With --overlap: issue each step anew instead of replaying a captured graph.",
 )
+@click.option(
+    "--rank-timeout",
+    "seconds",
+    type=click.IntRange(min=1),
+    default=600,
+    show_default=True,
+    help="How many seconds ranks wait for each other, where torchrun has started some.",
+)
 @output_format_option
 @click.pass_obj
 def command(
@@ -124,12 +133,14 @@ def command(
     minimum: float,
     one_stream: bool,
     eager: bool,
+    seconds: int,
 ) -> int:
     """Run the modules of schedule files beside their models, and compare.
 
     Runs the module in DIR, or what compile would write if there is none. Results must
     equal the same pieces on one stream bit for bit, and the unsplit model but for
     rounding; the order of streams is recorded and checked for races and early frees.
+    Started by torchrun, all ranks run together, and are compared with the whole model.
     """
     for name, named in (("--one-stream", one_stream), ("--eager", eager)):
         if named and not measured:
@@ -148,9 +159,10 @@ def command(
         one_stream=one_stream,
         replay=not eager,
     )
-    for path in files:
-        with going_on(reporter):
-            _verify_file(reporter, path, request, several=len(files) > 1)
+    with joined_ranks(reporter, seconds):
+        for path in files:
+            with going_on(reporter):
+                _verify_file(reporter, path, request, several=len(files) > 1)
     return reporter.code
 
 
@@ -328,7 +340,8 @@ def _try_out(
 
 def _tell(reporter: Reporter, report: Any) -> bool:
     """Give a report, which is a dataclass that says whether it is `ok`."""
-    reporter.result(str(report), json_data(asdict(report)))
+    if not (report.ok and reporter.silent):
+        reporter.result(str(report), json_data(asdict(report)))
     if not report.ok:
         reporter.fail()
     return bool(report.ok)

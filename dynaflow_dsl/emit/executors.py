@@ -6,6 +6,7 @@ import keyword
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from dynaflow_dsl.bind.communicators import communicators
 from dynaflow_dsl.bind.kernels import values_of
 from dynaflow_dsl.bind.model import (
     Binding,
@@ -39,6 +40,7 @@ from dynaflow_dsl.resolve.model import MAIN
 # whose name starts with an underscore or is a word of Python.
 EXECUTOR_NAMES = frozenset(
     {
+        "alike",
         "arrange",
         "assumed_phases",
         "buffers",
@@ -50,6 +52,7 @@ EXECUTOR_NAMES = frozenset(
         "entry",
         "fetches",
         "fills",
+        "groups",
         "inputs",
         "named_sizes",
         "parameters",
@@ -57,6 +60,7 @@ EXECUTOR_NAMES = frozenset(
         "phases",
         "run",
         "release",
+        "replay",
         "replays",
         "report",
         "schedule",
@@ -113,6 +117,7 @@ class ModuleWriter:
         writing: dict[Writing, str] = {}
         rows: list[str] = []
         fetches: list[str] = []
+        groups: dict[str, Sequence[str]] = {}
         for part in _in_order(binding):
             iterations = iterations_of(part, binding)
             if part.fetches:
@@ -122,6 +127,8 @@ class ModuleWriter:
                 entry = fetch_entry(part, weights, iterations, count)
                 fetches += lay_out(key, entry, ",", 12)
                 continue
+            if named := communicators(part, binding):
+                groups[attributes[part.name]] = named
             bound = next((k for k in binding.kernels if k.part == part.name), None)
             table = (
                 table_with_loops(part, iterations, values)
@@ -155,6 +162,8 @@ class ModuleWriter:
                 )
                 entry = part_entry(part, through, weights, iterations, (), instead)
                 stepped[part.name] = _beside(attributes.values(), part.name, "kernel")
+                if bound.communicator is not None:
+                    groups[stepped[part.name]] = (bound.communicator,)
                 key = f"{string(stepped[part.name])}: "
                 rows += lay_out(key, entry, ",", 12)
         arguments = [words.arguments[argument] for argument, _ in graph.signature]
@@ -164,7 +173,7 @@ class ModuleWriter:
         return ExecutorText(
             name,
             "\n".join(docstring([class_doc(plan)], 4)),
-            tuple(class_attributes(plan)),
+            tuple(class_attributes(plan, groups)),
             method("step", [*arguments, PHASES] if by_phase else arguments),
             "\n".join(docstring(step_doc(plan), 8)),
             self._body(step, plan.step),

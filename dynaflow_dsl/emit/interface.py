@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import lcm
 
 from dynaflow_dsl.bind.capture import by_address
+from dynaflow_dsl.bind.communicators import alike
 from dynaflow_dsl.bind.model import Binding
 from dynaflow_dsl.emit.layout import Bracket, Expression, call, flat, lay_out, string
 from dynaflow_dsl.graph.model import Input, TensorType
@@ -38,8 +39,11 @@ def method(name: str, arguments: Sequence[str]) -> str:
     return "\n".join(lay_out("def ", call(name, ["self", *arguments]), ":", 4))
 
 
-def class_attributes(plan: Plan) -> list[str]:
-    """Lines of the class variables."""
+def class_attributes(plan: Plan, groups: Mapping[str, Sequence[str]]) -> list[str]:
+    """Lines of the class variables.
+
+    `groups` are the process groups of the parts that have collectives.
+    """
     binding = plan.binding
     graph, split = binding.graph, binding.schedule.split
     lines = [
@@ -95,6 +99,19 @@ def class_attributes(plan: Plan) -> list[str]:
         lines += lay_out("", Bracket("stream_names = ", "(", names), "", 4)
     if options := _stream_options(plan):
         lines += lay_out("", Bracket("stream_options = ", "{", options), "", 4)
+    if groups:
+        communicating: list[Expression] = [
+            Bracket(f"{string(name)}: ", "(", tuple(map(string, listed)))
+            for name, listed in groups.items()
+        ]
+        by_part = Bracket("groups = ", "{", tuple(communicating))
+        lines += lay_out("", by_part, "", 4)
+        roles = {
+            name.partition(":")[0] for listed in groups.values() for name in listed
+        }
+        same = {name for role in roles for name in alike(graph, role)}
+        if known := [string(name) for name, *_ in graph.dimensions if name in same]:
+            lines += lay_out("", Bracket("alike = ", "(", tuple(known)), "", 4)
     if binding.schedule.captures:
         lines += lay_out("capture = ", _capture(binding), "", 4)
     return lines

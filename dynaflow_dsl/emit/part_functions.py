@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from dynaflow_dsl.bind.communicators import streams_of, with_communicators
 from dynaflow_dsl.bind.kernels import types_of
 from dynaflow_dsl.bind.model import (
     AFTER,
@@ -71,8 +72,10 @@ class FunctionWriter:
         """The functions of a part, one for each of its programs, and of its loops."""
         binding = plan.binding
         types = types_of(binding.graph)
+        streams = streams_of(part, binding)
         names = []
-        for number, body in enumerate(part.bodies):
+        for number, traced in enumerate(part.bodies):
+            body = with_communicators(traced, streams)
             users = [i for i, inst in enumerate(part.instances) if inst.body == number]
             iterations = iterations_of(part, binding)
             inputs = input_names(part, number, binding, plan.sequential)
@@ -81,7 +84,7 @@ class FunctionWriter:
             spelled |= table.weights.fields[number]
             later: list[FunctionText] = []
             loops = [
-                self._loop(one, body, spelled, types, wanted, part.name, later)
+                self._loop(one, body, spelled, types, wanted, part.name, streams, later)
                 for one in table.runs[number]
             ]
             written = partial(
@@ -107,6 +110,7 @@ class FunctionWriter:
         types: Mapping[str, TensorType],
         wanted: str,
         part: str,
+        streams: tuple[str, ...],
         later: list[FunctionText],
     ) -> InnerLoop:
         """The functions of a run, which go behind that of the part: into `later`."""
@@ -125,7 +129,7 @@ class FunctionWriter:
             taken = {*RESERVED}
             written = partial(
                 write_function,
-                body=body,
+                body=with_communicators(body, streams),
                 inputs=[
                     free_name(name, taken)
                     for name in parameter_names(run, caller, spelled)

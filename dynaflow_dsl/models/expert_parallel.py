@@ -9,8 +9,9 @@ many tokens as the router sends and not a fixed number for each expert.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Unpack
 
 import torch
@@ -27,7 +28,14 @@ from dynaflow_dsl.models.exchange import combine, dispatch
 from dynaflow_dsl.models.family import Family
 from dynaflow_dsl.models.mixtral import MIXTRAL
 from dynaflow_dsl.models.qwen3_moe import QWEN3_MOE
-from dynaflow_dsl.models.ranks import RankOptions, random_share, rank_spec
+from dynaflow_dsl.models.ranks import (
+    RankOptions,
+    SavedOptions,
+    random_share,
+    rank_here,
+    rank_spec,
+    saved_share,
+)
 from dynaflow_dsl.models.shares import Share
 from dynaflow_dsl.trace import Scalar, TraceSpec
 
@@ -70,7 +78,7 @@ def shard(
 def sharded_spec(
     model: PreTrainedModel,
     ways: int,
-    rank: int = 0,
+    rank: int | None = None,
     *,
     capacity: int,
     sequence: int | None = None,
@@ -78,13 +86,16 @@ def sharded_spec(
     room: int | None = None,
     facts: Mapping[str, Scalar] | None = None,
     device: str = "cpu",
+    whole: Callable[[], PreTrainedModel] | None = None,
 ) -> TraceSpec:
     """A trace target for one rank of an expert-parallel decoder, which `shard` changes.
 
     Arguments are those of `shard` and of `decoder_spec`. The facts `ep_size`, `ep_rank`
-    and `tp_size` are added. Where no group plays the role "ep" yet, a stand-in does, in
-    which nobody else is there.
+    and `tp_size` are added. `rank` is found as `rank_here` says where it is not given.
+    Where no ranks run, a stand-in plays the role "ep", in which nobody else is there.
+    `whole` makes the model that ranks are compared with by `dfsc verify`.
     """
+    rank = rank_here(EXPERT, ways, rank)
     shard(model, ways, rank, room=room)
     return rank_spec(
         model,
@@ -96,6 +107,7 @@ def sharded_spec(
         decode=decode,
         facts=facts,
         device=device,
+        whole=whole,
     )
 
 
@@ -116,8 +128,24 @@ class ExpertParallel:
 
         Raises ValueError where the ranks cannot share its experts evenly.
         """
-        model, arguments = random_share(self.family, options)
+        model, arguments = random_share(self.family, EXPERT, options)
         return sharded_spec(model, **arguments, room=options.get("room") or None)
+
+
+class SavedExpertOptions(SavedOptions, total=False):
+    """The options of `pretrained`; `room` is that of `shard`, 0 for None."""
+
+    room: int
+
+
+def pretrained(**options: Unpack[SavedExpertOptions]) -> TraceSpec:
+    """One rank of a saved model, which keeps no more than its share of the experts.
+
+    Raises ValueError for a folder without a model whose experts can be shared evenly.
+    """
+    cut = partial(shard, room=options.get("room") or None)
+    model, arguments = saved_share(EXPERT, options, cut)
+    return rank_spec(model, EXPERT, **arguments)
 
 
 qwen3_moe, mixtral = ExpertParallel(QWEN3_MOE).target, ExpertParallel(MIXTRAL).target

@@ -24,13 +24,19 @@ class GreedyTrial:
 
     `capacity` is the length of the cache, `sequence` that of the padded prompts where
     the entry `prefill` has a fixed one. `skipped` is a reason why nothing can be learnt
-    from it, or None.
+    from it, or None. Where `model` is the share of a rank, `whole` makes the model
+    whose tokens are to be equal.
     """
 
     def __init__(
-        self, model: PreTrainedModel, capacity: int, sequence: int | None
+        self,
+        model: PreTrainedModel,
+        capacity: int,
+        sequence: int | None,
+        whole: Callable[[], PreTrainedModel] | None = None,
     ) -> None:
         self.model, self.capacity = model, capacity
+        self.whole = whole
         self.sequence = sequence or max(1, min(PROMPT, capacity // 2))
         self.count = min(NEW_TOKENS, capacity - self.sequence)
         self.skipped = self._reason_to_skip()
@@ -108,7 +114,8 @@ class GreedyTrial:
         vocabulary = self.model.config.get_text_config().vocab_size
         place = torch.arange(self.sequence, device=prompts.device)
         padding = self.sequence - torch.tensor(lengths, device=prompts.device)
-        generated: torch.Tensor = self.model.generate(
+        model = self.model if self.whole is None else self.whole()
+        generated: torch.Tensor = model.generate(
             prompts,
             attention_mask=(place[None, :] >= padding[:, None]).long(),
             generation_config=GenerationConfig(

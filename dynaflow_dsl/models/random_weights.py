@@ -21,9 +21,7 @@ def random_model(
     weights that each token chose: rows then do not meet in a sort. Raises ValueError
     for an unknown dtype.
     """
-    kind = getattr(torch, dtype, None)
-    if not isinstance(kind, torch.dtype):
-        raise ValueError(f"dtype is {dtype!r}, which is none of torch's")
+    kind = dtype_named(dtype)
     options = {"experts_implementation": "batched_mm"}
     if not model_class._can_set_experts_implementation():
         options = {}
@@ -36,3 +34,11 @@ def random_model(
             **options,
         )
     return model.eval().requires_grad_(False)
+
+
+def dtype_named(name: str) -> torch.dtype:
+    """The dtype of a name; raises ValueError where torch has none of it."""
+    kind = getattr(torch, name, None)
+    if not isinstance(kind, torch.dtype):
+        raise ValueError(f"dtype is {name!r}, which is none of torch's")
+    return kind

@@ -34,7 +34,14 @@ from dynaflow_dsl.models.parallel_layers import (
 from dynaflow_dsl.models.qwen2 import QWEN2
 from dynaflow_dsl.models.qwen3 import QWEN3
 from dynaflow_dsl.models.qwen3_moe import QWEN3_MOE
-from dynaflow_dsl.models.ranks import RankOptions, random_share, rank_spec
+from dynaflow_dsl.models.ranks import (
+    RankOptions,
+    SavedOptions,
+    random_share,
+    rank_here,
+    rank_spec,
+    saved_share,
+)
 from dynaflow_dsl.models.shares import Share
 from dynaflow_dsl.trace import Scalar, TraceSpec
 
@@ -113,7 +120,7 @@ def shard(
 def sharded_spec(
     model: PreTrainedModel,
     ways: int,
-    rank: int = 0,
+    rank: int | None = None,
     *,
     capacity: int,
     sequence: int | None = None,
@@ -121,14 +128,17 @@ def sharded_spec(
     vocabulary: bool = True,
     facts: Mapping[str, Scalar] | None = None,
     device: str = "cpu",
+    whole: Callable[[], PreTrainedModel] | None = None,
 ) -> TraceSpec:
     """A trace target for one rank of a tensor-parallel decoder, which `shard` changes.
 
     Arguments are those of `shard` and of `decoder_spec`. The facts `tp_size`, `tp_rank`
     and `ep_size` are added; the others are those of the whole model.
-    Where no group plays the role "tp" yet, a stand-in does, in which nobody else is
-    there: steps can be compared with each other, not with the whole model.
+    `rank` is found as `rank_here` says where it is not given. Where no ranks run, a
+    stand-in plays the role "tp", in which nobody else is there: steps can be compared
+    with each other, not with the whole model, which `whole` makes for `dfsc verify`.
     """
+    rank = rank_here(TENSOR, ways, rank)
     shard(model, ways, rank, vocabulary=vocabulary)
     return rank_spec(
         model,
@@ -140,6 +150,7 @@ def sharded_spec(
         decode=decode,
         facts=facts,
         device=device,
+        whole=whole,
     )
 
 
@@ -160,9 +171,26 @@ class TensorParallel:
 
         Raises ValueError where the ranks cannot share it evenly.
         """
-        model, arguments = random_share(self.family, options)
+        model, arguments = random_share(self.family, TENSOR, options)
         vocabulary = options.get("vocabulary", True)
         return sharded_spec(model, **arguments, vocabulary=vocabulary)
+
+
+class SavedTensorOptions(SavedOptions, total=False):
+    """The options of `pretrained`; `vocabulary` is that of `shard`."""
+
+    vocabulary: bool
+
+
+def pretrained(**options: Unpack[SavedTensorOptions]) -> TraceSpec:
+    """One rank of a saved model, which reads no more than its share of the weights.
+
+    Raises ValueError for a folder without a model that can be shared out evenly.
+    """
+    vocabulary = options.get("vocabulary", True)
+    cut = partial(shard, vocabulary=vocabulary)
+    model, arguments = saved_share(TENSOR, options, cut)
+    return rank_spec(model, TENSOR, **arguments)
 
 
 llama, mistral = TensorParallel(LLAMA).target, TensorParallel(MISTRAL).target

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from dynaflow_dsl.bind.communicators import alike
 from dynaflow_dsl.bind.model import Binding, Body
 from dynaflow_dsl.bind.uses import (
     GROUP,
@@ -21,15 +22,10 @@ from dynaflow_dsl.bind.uses import (
     of_kernel,
 )
 from dynaflow_dsl.diagnostics import Diagnostic, Label
-from dynaflow_dsl.graph.model import Graph, Operation, Value
-from dynaflow_dsl.graph.operands import read_values
-from dynaflow_dsl.operations.aliases import COLLECTIVES
-from dynaflow_dsl.operations.names import matches_operator
-from dynaflow_dsl.prove.machine import Access, Machine, Step
+from dynaflow_dsl.graph.model import Operation
+from dynaflow_dsl.prove.machine import Machine, Step
+from dynaflow_dsl.prove.memory import Access
 from dynaflow_dsl.resolve.model import Split
-
-# Collectives to which every rank brings as many rows as the others.
-_ALIKE = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 
 
 class _Meeting(NamedTuple):
@@ -62,9 +58,7 @@ def parting_ranks(
         run, other = mine.get(over, []), others.get(over, [])
         if [each for each, _ in run] == [each for each, _ in other]:
             continue
-        if over.what == GROUP and _brings_rows_together(
-            binding.graph, over.name, split.dimension
-        ):
+        if over.what == GROUP and split.dimension in alike(binding.graph, over.name):
             continue
         yield _parting(binding, split, over, run, other)
 
@@ -187,23 +181,3 @@ def _meetings(operations: Sequence[Operation]) -> Iterator[tuple[Resource, str]]
     for each in operations:
         if is_collective(each) and (group := group_of(each)) is not None:
             yield Resource(GROUP, group), each.operator
-
-
-def _brings_rows_together(graph: Graph, group: str, dimension: str) -> bool:
-    values: dict[str, Value] = {item.name: item.value for item in graph.inputs}
-    for operation in graph.operations:
-        if group_of(operation) == group and _is_alike(operation):
-            for name in read_values(operation):
-                shape = values[name].type.shape
-                if any(dimension in size.dimensions for size in shape):
-                    return True
-        values.update((v.name, v) for v in operation.results if v is not None)
-    return False
-
-
-def _is_alike(operation: Operation) -> bool:
-    return any(
-        matches_operator(pattern, operation.operator)
-        for kind in _ALIKE
-        for pattern in COLLECTIVES[kind]
-    )

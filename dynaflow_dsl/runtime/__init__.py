@@ -1,6 +1,6 @@
 """What generated modules import: executors, streams, and loading them with a model."""
 
-from dynaflow_dsl.runtime.errors import InputError, LoadError, RuntimeFault
+from dynaflow_dsl.runtime.errors import InputError, LoadError, RankError, RuntimeFault
 from dynaflow_dsl.runtime.executor import Executor
 from dynaflow_dsl.runtime.groups import bind_group, release_group, stand_in_group
 from dynaflow_dsl.runtime.kernels import Kernel, kernel
@@ -32,6 +32,7 @@ __all__ = [
     "Modules",
     "Part",
     "PhaseSplit",
+    "RankError",
     "RuntimeFault",
     "Selected",
     "SizeReport",

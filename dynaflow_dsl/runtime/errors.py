@@ -33,3 +33,12 @@ class InputError(RuntimeFault):
 
 class CheckError(RuntimeFault):
     """DFS810: a step that was loaded with `DFSC_CHECK=1` broke one of its rules."""
+
+
+class RankError(RuntimeFault):
+    """Ranks of a process group do not do the same.
+
+    DFS815: they have loaded other modules, or were called with other sizes. DFS816: a
+    collective has failed, or another rank did not come. DFS817: a stream needs a
+    process group of its own, and none can be made.
+    """

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -25,8 +26,10 @@ from dynaflow_dsl.runtime.model import (
     TensorSpec,
 )
 from dynaflow_dsl.runtime.phases import Phases, check_phases, phases_missing
+from dynaflow_dsl.runtime.ranks import Ranks
 from dynaflow_dsl.runtime.recording import Parts
 from dynaflow_dsl.runtime.replay import Estimate, Replays
+from dynaflow_dsl.runtime.replayed import Replay
 from dynaflow_dsl.runtime.report import (
     NOTHING_FETCHED,
     FetchedMemory,
@@ -47,7 +50,8 @@ class Setup:
     nothing is captured. With `lend`, what a captured step returns is the graph's own
     memory. `fetched` is what parts that bring weights hold, and `trusted` the kernels
     among `calls` that are compared in their first call. `estimate` bounds the memory of
-    steps that are to be captured.
+    steps that are to be captured. `ranks` are those that run the module together, None
+    where it has no collectives.
     """
 
     calls: Mapping[str, Sequence[Call]]
@@ -60,6 +64,7 @@ class Setup:
     fetched: FetchedMemory = NOTHING_FETCHED
     trusted: Sequence[ComparedOnce] = ()
     estimate: Estimate | None = None
+    ranks: Ranks | None = None
 
 
 class Executor:
@@ -71,7 +76,9 @@ class Executor:
     those that the schedule was compiled with; `dimensions` holds inclusive bounds, and
     `written` names arguments that a step writes in place. `phases` are those that rows
     of a dimension belong to; a split by phase needs to be told how many of each there
-    are in every step. `capture` says which steps become CUDA graphs.
+    are in every step. `groups` are the process groups of the parts that have
+    collectives, and `alike` the dimensions of which all ranks have equally many.
+    `capture` says which steps become CUDA graphs.
     """
 
     schedule: ClassVar[str] = ""
@@ -84,6 +91,8 @@ class Executor:
     split: ClassVar[Split | PhaseSplit | None] = None
     stream_names: ClassVar[tuple[str, ...]] = ()
     stream_options: ClassVar[Mapping[str, StreamOptions]] = MappingProxyType({})
+    groups: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
+    alike: ClassVar[tuple[str, ...]] = ()
     capture: ClassVar[Capture | None] = None
 
     # Plain annotations of functions: the generated signatures differ by module.
@@ -113,6 +122,9 @@ class Executor:
         self._fetched = setup.fetched
         self.device = setup.device
         self._explain = setup.explain
+        self._ranks = setup.ranks
+        if self._ranks is not None:
+            self._ranks.know(self._step_names(), self.alike)
         self._always_sequential = setup.always_sequential
         self._check = InputCheck(
             self.inputs, setup.device, self.dimensions, self.written
@@ -150,8 +162,16 @@ class Executor:
         if replays is not None:
             replay = replays.find(arguments, phases if self.phases else None)
             if replay is not None and not replay.unsplit:
-                return replays.run(replay, arguments)
+                return self.replay(replay, arguments)
         return self.run(arguments, self.sizes_of(arguments, phases))
+
+    def replay(self, replay: Replay, arguments: tuple[Any, ...]) -> Any:
+        """Run a step that has been captured."""
+        assert self.replays is not None
+        if self._ranks is None:
+            return self.replays.run(replay, arguments)
+        with self._ranks.replayed(self._step_names()[replay.unsplit]):
+            return self.replays.run(replay, arguments)
 
     def arrange(
         self,
@@ -166,14 +186,26 @@ class Executor:
         if phases is not None and not self.phases:
             named = {**named, "phases": phases}
         if named or len(arguments) != self._count:
-            return self._check.arrange(arguments, named)
+            with self._refusals():
+                return self._check.arrange(arguments, named)
         return arguments
 
     def sizes_of(
         self, arguments: tuple[Any, ...], phases: Mapping[str, int] | None = None
     ) -> Mapping[str, int]:
         """The sizes of a step's dimensions and phases. Raises InputError (DFS802)."""
-        return self._with_phases(self._check(arguments), phases)
+        with self._refusals():
+            return self._with_phases(self._check(arguments), phases)
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """Inputs that one rank refuses are a step that the others must not wait for."""
+        try:
+            yield
+        except InputError as error:
+            if self._ranks is not None:
+                self._ranks.failed(error)
+            raise
 
     def _with_phases(
         self, sizes: Mapping[str, int], phases: Mapping[str, int] | None
@@ -211,17 +243,37 @@ class Executor:
         elif isinstance(self.split, PhaseSplit):
             rows = {name: sizes[name] for name in self.split.phases}
             run = partial(self.step, phases=rows)
+        if self._ranks is not None:
+            self._begin(self._ranks, run == self.sequential, sizes)
         if self._fetched.buffers:
             self.streams.take_turn()
         try:
             with torch.no_grad():
                 if self.replays is None:
-                    return run(*arguments)
-                # Of a size that cannot be split there is one step, whoever asks.
-                return self.replays(run, arguments, sizes, unsplit=sequential and fills)
+                    result = run(*arguments)
+                else:
+                    # Of a size that cannot be split there is one step, whoever asks.
+                    unsplit = sequential and fills
+                    result = self.replays(run, arguments, sizes, unsplit=unsplit)
+            if self._ranks is not None and self._ranks.stalls is not None:
+                self._ranks.stalls.end()
+            return result
         except Exception as error:
             self._explain(error)
+            self.streams.abandon()
+            if self._ranks is not None:
+                self._ranks.failed(error)
             raise
+
+    def _begin(self, ranks: Ranks, unsplit: bool, sizes: Mapping[str, int]) -> None:
+        """Let all ranks run the same step. Raises RankError."""
+        same = {name: sizes[name] for name in self.alike}
+        ranks.before_step(self._step_names()[unsplit], same)
+
+    def _step_names(self) -> tuple[str, str]:
+        """What ranks call a step, and one that runs unsplit."""
+        name = f"{self.schedule}, entry {self.entry}"
+        return name, f"{name}, unsplit,"
 
     def buffers(
         self, *, phases: Mapping[str, int] | None = None, **sizes: int

@@ -1,20 +1,28 @@
 """Process groups by role: what a module's collectives call `"tp"` or `"ep"`.
 
-A traced graph and the module made of it name a role, so that their text is the same on
-every rank and in every run. Before the module is loaded, the process says which group
-plays it.
+A traced graph names a role, so that its text is the same on every rank and in every
+run. Before the module is loaded, the process says which group plays it. In a module
+each stream has a group of its own, of the same ranks: `tp` is that of main, and
+`tp:comm` that of the stream `comm`, which is made here.
 """
 
 from __future__ import annotations
 
 import atexit
 import re
+from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed
 
+from dynaflow_dsl.runtime.errors import RankError
+
 _STAND_IN = "dynaflow_stand_in"
+
+# No stream has this name.
+_HOST = "(host)"
 
 # What torch says of a name that it has no group for.
 _UNKNOWN = re.compile(r"resolve the process group registered under the name (\S+)")
@@ -38,23 +46,108 @@ def bind_group(role: str, group: torch.distributed.ProcessGroup) -> None:
 
 
 def release_group(role: str) -> None:
-    """Let nobody play `role` any more, if somebody did."""
-    if role in _PLAYERS:
-        core: Any = torch._C._distributed_c10d
-        core._unregister_process_group(role)
-        del _PLAYERS[role]
+    """Let nobody play `role` any more, if somebody did, nor its part on streams."""
+    for name in [name for name in _PLAYERS if name.partition(":")[0] == role]:
+        _release(name)
+    if role in _PLAYERS:  # that of one stream
+        _release(role)
+
+
+def _release(name: str) -> None:
+    core: Any = torch._C._distributed_c10d
+    core._unregister_process_group(name)
+    del _PLAYERS[name]
 
 
 @atexit.register
 def _release_all() -> None:
     """Threads of a group abort the process if they are left when it ends (gloo)."""
-    for role in list(_PLAYERS):
-        release_group(role)
+    for name in list(_PLAYERS):
+        _release(name)
 
 
 def players() -> dict[str, torch.distributed.ProcessGroup]:
     """The group that plays each role in this process."""
-    return dict(_PLAYERS)
+    return {name: group for name, group in _PLAYERS.items() if ":" not in name}
+
+
+def role_of(name: str) -> str:
+    """The role of a group: `tp` of `tp:comm`."""
+    return name.partition(":")[0]
+
+
+def make_stream_groups(names: Iterable[str]) -> None:
+    """Make the groups of streams among `names` that nobody plays yet.
+
+    All ranks of a group do so with the same names in the same order; those of roles
+    that nobody plays are left out. Raises RankError (DFS817) where the group of a role
+    is none of torch.distributed's, so that none can be made of its ranks.
+    """
+    for name in names:
+        role = role_of(name)
+        if name in _PLAYERS or role not in _PLAYERS:
+            continue
+        parent = _PLAYERS[role]
+        if is_stand_in(role):
+            made = stand_in_group(parent.size(), parent.rank())
+        else:
+            made = _of_same_ranks(name, parent, None)
+        bind_group(name, made)
+
+
+def host_group(role: str) -> torch.distributed.ProcessGroup:
+    """A group of the ranks of `role` for what their hosts tell each other: one of gloo.
+
+    It is made once, by all ranks together. Raises RankError (DFS817) as
+    `make_stream_groups` does.
+    """
+    name = f"{role}:{_HOST}"
+    if name not in _PLAYERS:
+        bind_group(name, _of_same_ranks(name, _PLAYERS[role], "gloo"))
+    return _PLAYERS[name]
+
+
+def timeout_of(group: torch.distributed.ProcessGroup) -> timedelta:
+    """How long a collective of a group may take."""
+    for device in ("cuda", "cpu"):
+        try:
+            options = group._get_backend(torch.device(device)).options
+        except (RuntimeError, AttributeError):
+            continue
+        return timedelta(seconds=options._timeout.total_seconds())
+    return torch.distributed.distributed_c10d.default_pg_timeout
+
+
+def store_of(group: torch.distributed.ProcessGroup) -> Any:
+    """The Store in which ranks of a group of torch.distributed can leave word."""
+    _, store = torch.distributed.distributed_c10d._world.pg_map[group]
+    return store
+
+
+def is_known_to_torch(group: torch.distributed.ProcessGroup) -> bool:
+    """Whether torch.distributed has made a group, and can make others of its ranks."""
+    return group in torch.distributed.distributed_c10d._world.pg_map
+
+
+def _of_same_ranks(
+    name: str, parent: torch.distributed.ProcessGroup, backend: str | None
+) -> torch.distributed.ProcessGroup:
+    if not is_known_to_torch(parent):
+        raise RankError(
+            "DFS817",
+            f"the stream's group '{name}' is to be of the ranks that play "
+            f"'{role_of(name)}', whose group torch.distributed has not made: call "
+            f"bind_group('{name}', group) with another group of these ranks.",
+        )
+    # Ranks outside of it have nothing to do, and may be anywhere.
+    made: torch.distributed.ProcessGroup = torch.distributed.new_group(
+        torch.distributed.get_process_group_ranks(parent),
+        timeout=timeout_of(parent),
+        backend=backend or torch.distributed.get_backend_config(parent),
+        use_local_synchronization=True,
+        group_desc=name,
+    )
+    return made
 
 
 def group_rank(role: str) -> int:
@@ -114,6 +207,7 @@ def stand_in_group(size: int, rank: int) -> torch.distributed.ProcessGroup:
 
 
 def _nobody_plays(role: str) -> str:
+    role = role_of(role)
     return (
         f"no process group plays the role '{role}' in this process: call "
         f"dynaflow_dsl.runtime.bind_group('{role}', group) before the module is loaded"

@@ -13,6 +13,7 @@ from typing import Any, Literal, NoReturn
 import torch
 
 from dynaflow_dsl.runtime.artifacts import cache_folder
+from dynaflow_dsl.runtime.communication import communicating
 from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.executor import Call, Executor, Setup
 from dynaflow_dsl.runtime.facts import Fact, check_facts, facts_given, facts_here
@@ -22,7 +23,8 @@ from dynaflow_dsl.runtime.graphs import GraphBackend, Pools, make_graphs
 from dynaflow_dsl.runtime.kernels import ComparedOnce, Kernel, source_digest
 from dynaflow_dsl.runtime.model import every_part
 from dynaflow_dsl.runtime.module_map import ModuleMap, read_map
-from dynaflow_dsl.runtime.notes import add_place
+from dynaflow_dsl.runtime.notes import add_place, step_at
+from dynaflow_dsl.runtime.ranks import Ranks, ranks_of, statement_of
 from dynaflow_dsl.runtime.replay import Estimate
 from dynaflow_dsl.runtime.report import FetchedMemory
 from dynaflow_dsl.runtime.retraced import check_graphs
@@ -115,6 +117,12 @@ def loader(
         names = [executor.entry for executor in executors]
         if len(set(names)) < len(names):  # several schedules of one entry
             names = [executor.__name__ for executor in executors]
+        ranks = ranks_of(
+            [executor.groups for executor in executors],
+            statement_of(module_map, target, sequential=_sequential()),
+            target,
+            always=_checks(),
+        )
         host = HostWeights(target)
         if place:
             with torch.inference_mode(False):
@@ -138,6 +146,7 @@ def loader(
                 else None,
                 outputs == "lent",
                 None if select is None else select.get(executor.entry),
+                ranks,
             )
             for executor, own_streams in zip(executors, made, strict=True)
         ]
@@ -246,6 +255,7 @@ def _load_one(
     graphs: GraphBackend | None,
     lend: bool,
     choose: Choice | None,
+    ranks: Ranks | None,
 ) -> Executor:
     """One executor; `compiled` holds what others of the module compiled already, and
     `host` the weights that they fetch."""
@@ -337,6 +347,26 @@ def _load_one(
             ]
             for name in texts
         }
+    if executor.groups and ranks is not None:
+        if device.type == "cpu":
+            streams = streams.with_collectives()
+        calls |= {
+            name: [
+                communicating(
+                    ranks,
+                    streams,
+                    executor.groups.get(name, ()),
+                    call,
+                    text,
+                    partial(step_at, module_map=module_map, name=name, layer=layer),
+                    file,
+                )
+                for layer, call, text in zip(
+                    parts[name].layers, calls[name], texts[name], strict=True
+                )
+            ]
+            for name in texts
+        }
     layers = {name: part.layers for name, part in parts.items()}
     layers |= {name: fetch.layers for name, fetch in executor.fetches().items()}
 
@@ -349,11 +379,12 @@ def _load_one(
             streams=streams,
             device=device,
             explain=explain,
-            always_sequential=os.environ.get("DFSC_SEQUENTIAL") == "1",
+            always_sequential=_sequential(),
             graphs=graphs,
             lend=lend,
             trusted=trusted,
             estimate=estimate,
+            ranks=ranks,
             fetched=FetchedMemory(
                 sum(one.host for one in fetched.values()),
                 sum(one.buffers for one in fetched.values()),
@@ -365,6 +396,11 @@ def _load_one(
         for method in ("step", "sequential"):
             setattr(made, method, checker.wrap(getattr(made, method)))
     return made
+
+
+def _sequential() -> bool:
+    """Whether all steps run unsplit and on one stream."""
+    return os.environ.get("DFSC_SEQUENTIAL") == "1"
 
 
 def _checks() -> bool:

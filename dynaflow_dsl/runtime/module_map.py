@@ -54,7 +54,8 @@ class ModuleMap:
     `kernels` are digests of the kernels' sources, by their names in the module.
     `facts` are those that the schedules read; `given_facts` and `given_parameters` are
     what the command line said when it was made, of `target` with its arguments.
-    `graphs` are digests by entry.
+    `graphs` are digests by entry, `schedule` is that of the schedule file and `body`
+    that of the module's text as it is.
     """
 
     name: str
@@ -78,6 +79,8 @@ class ModuleMap:
     )
     graphs: Mapping[str, str] = field(default_factory=dict)
     loops: tuple[LoopLines, ...] = ()
+    schedule: str = ""
+    body: str = ""
 
     def plan_lines(self, number: int) -> PlanLines | None:
         """The step of the schedule that a module line belongs to: the narrowest."""
@@ -138,6 +141,7 @@ def read_map(module: Path) -> ModuleMap:
 def _read(document: Mapping[str, Any], module: Path, name: str) -> ModuleMap:
     model = document["model"]
     given = document.get("given", {})
+    body = _text_digest(module)
     return ModuleMap(
         name=name,
         module=module.name,
@@ -170,7 +174,7 @@ def _read(document: Mapping[str, Any], module: Path, name: str) -> ModuleMap:
             )
             for entry in document["operations"]
         ),
-        intact=_text_digest(module) == document["body"],
+        intact=body == document["body"],
         kernels={
             name: str(entry["digest"])
             for name, entry in document.get("kernels", {}).items()
@@ -191,6 +195,8 @@ def _read(document: Mapping[str, Any], module: Path, name: str) -> ModuleMap:
             )
             for entry in document.get("loops", ())
         ),
+        schedule=str(document["schedule"]),
+        body=body,
     )
 
 

@@ -50,15 +50,27 @@ def step_now(file: str, module_map: ModuleMap, name: str, layer: int | None) -> 
     `name` and `layer` are the part that is called, with the number of the layer. The
     lines of a module that was edited have no steps: they are named themselves.
     """
-    numbered = "" if layer is None or name in OUTSIDE else f", layer {layer}"
+    return step_at(line_now(file), module_map, name, layer)
+
+
+def line_now(file: str) -> int | None:
+    """The line of the module in `file` that is running; None where it is not."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename != file:
         frame = frame.f_back
-    if frame is None:
+    return None if frame is None else frame.f_lineno
+
+
+def step_at(
+    line: int | None, module_map: ModuleMap, name: str, layer: int | None
+) -> str:
+    """`step_now` for a line of the module."""
+    numbered = "" if layer is None or name in OUTSIDE else f", layer {layer}"
+    if line is None:
         return name + numbered
-    entry = module_map.plan_lines(frame.f_lineno)
+    entry = module_map.plan_lines(line)
     if entry is None:
-        return f"{name}{numbered} ({module_map.module}:{frame.f_lineno})"
+        return f"{name}{numbered} ({module_map.module}:{line})"
     if entry.layer is None:
         numbered = ""
     place = f"{module_map.source}:{entry.line}:{entry.column}"

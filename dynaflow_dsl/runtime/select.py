@@ -61,7 +61,7 @@ class Selected:
             replay = replays.find(arguments, rows)
             # Who calls an executor by itself may have captured what is not chosen.
             if replay is not None and self._runs(executor, replay):
-                return replays.run(replay, arguments)
+                return executor.replay(replay, arguments)
         sizes = self._first.sizes_of(arguments, phases)
         executor, sequential = self._chosen(sizes)
         return executor.run(arguments, sizes, sequential=sequential)

@@ -11,6 +11,11 @@ import torch
 from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.model import StreamOptions
 
+Call: TypeAlias = Callable[..., Any]
+
+# What an exception becomes that comes while a collective is awaited.
+Failed: TypeAlias = Callable[[Exception], Exception]
+
 # What `record` gives is only ever handed back to `wait` of the same backend.
 Event: TypeAlias = Any
 
@@ -64,6 +69,22 @@ class Streams:
         Steps may be called on different streams; here there is one order of all work.
         """
 
+    def with_collectives(self) -> Streams:
+        """The streams of an executor that has collectives: these, where they do."""
+        return self
+
+    def abandon(self) -> None:
+        """Leave alone what a step that failed has left on the streams; here nothing."""
+
+    def led(self, call: Call, text: Call, started: Callable[[], Failed] | None) -> Call:
+        """How a part is called on these streams: as it is.
+
+        `text` is its own function with its weights. Where it has collectives, `started`
+        is asked for each call that is left under way; what it gives says what an
+        exception becomes that comes later.
+        """
+        return call
+
 
 class CallingThread:
     """A stream on the CPU: work runs when it is called, so nothing is ever awaited."""
@@ -92,6 +113,21 @@ class CpuStreams(Streams):
     def join(self) -> None:
         """Nothing: all work is done already."""
 
+    def with_collectives(self) -> Streams:
+        """Streams on which collectives are under way while the host goes on."""
+        # Here, since they stand on the base class above.
+        from dynaflow_dsl.runtime.queues import CpuQueues
+
+        return CpuQueues([stream.name for stream in self.others])
+
+
+class InTurn(CpuStreams):
+    """Everything in the order of the text, collectives too."""
+
+    def with_collectives(self) -> Streams:
+        """These: a collective is awaited where it stands."""
+        return self
+
 
 # A device, the names of the streams beside main, and options of some of them.
 MakeStreams: TypeAlias = Callable[
@@ -110,7 +146,7 @@ def one_stream(
     LoadError as `make_streams` does.
     """
     check_device(device)
-    return CpuStreams(CallingThread("main"), *map(CallingThread, names))
+    return InTurn(CallingThread("main"), *map(CallingThread, names))
 
 
 def make_streams(

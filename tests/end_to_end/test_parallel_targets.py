@@ -93,8 +93,8 @@ def test_a_role_that_nobody_plays(tmp_path: Path) -> None:
     """Torch knows names of groups only; ours are roles, and there is a way to play."""
     spec = tensor_parallel.llama(ways=2, layers=1, vocabulary=False)
     made = build(spec, parallel.TWO_BATCH, tmp_path)
-    assert '"tp"' in made.compiled.text
-    module = made.mutated(made.compiled.text.replace('"tp"', '"nobody"'))
+    assert '"tp:comm"' in made.compiled.text
+    module = made.mutated(made.compiled.text.replace('"tp:comm"', '"nobody:comm"'))
     advice = "bind_group('nobody', group) before the module is loaded"
     step = module.load(spec.model, compile=False)
     with pytest.raises(RuntimeError) as at_step:

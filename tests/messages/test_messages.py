@@ -84,6 +84,9 @@ TESTED_ELSEWHERE = {
     "DFS808": "tests/cli/test_verify.py",
     "DFS809": "tests/runtime/test_facts.py",
     "DFS810": "tests/runtime/test_checking.py",
+    "DFS815": "tests/runtime/test_ranks.py",
+    "DFS816": "tests/runtime/test_ranks.py",
+    "DFS817": "tests/runtime/test_groups.py",
     "DFS900": "tests/cli/test_main.py",
 }
 

@@ -48,8 +48,8 @@ def test_prove_refuses_exactly_what_the_simulator_finds_harmful(name: str) -> No
     assert not differing, "\n".join(differing)
 
 
-# How often a part runs, for which layer and piece, and beside what, is said by the plan:
-# its text, judged by its results, may well do something else and be sound.
+# How often a part runs, for which layer and piece, and beside what, is said by the plan.
+# Its text, judged by its results, may well do something else and be sound.
 OF_THE_PLAN = {
     "Call twice",
     "Call of the layer before",

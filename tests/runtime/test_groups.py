@@ -6,8 +6,9 @@ import subprocess
 import sys
 
 import pytest
+import torch.distributed as dist
 
-from dynaflow_dsl.runtime import groups
+from dynaflow_dsl.runtime import RankError, groups
 
 # Handlers run in reverse: the first one sees what the runtime's has left.
 ENDING = """
@@ -41,3 +42,34 @@ def test_no_group_outlives_the_process() -> None:
         [sys.executable, "-c", ENDING], capture_output=True, text=True, check=True
     )
     assert ended.stdout.splitlines() == ["['tp']", "[]"]
+
+
+def test_a_stream_has_a_group_of_its_own_of_the_same_ranks() -> None:
+    groups.bind_group("a role", groups.stand_in_group(4, 3))
+    groups.make_stream_groups(["a role", "a role:comm", "nobody:comm"])
+    assert groups.group_rank("a role:comm") == 3
+    assert "a role:comm" not in groups.players()
+    made = groups._PLAYERS["a role:comm"]
+    assert made is not groups._PLAYERS["a role"]
+    groups.make_stream_groups(["a role:comm"])
+    assert groups._PLAYERS["a role:comm"] is made
+    # Another group has other ranks.
+    groups.bind_group("a role", groups.stand_in_group(2, 0))
+    with pytest.raises(LookupError, match="bind_group\\('a role', group\\)"):
+        groups.group_rank("a role:comm")
+    groups.release_group("a role")
+
+
+def test_no_group_can_be_made_of_ranks_that_torch_does_not_know() -> None:
+    class Own(dist.ProcessGroup):
+        pass
+
+    groups.bind_group("a role", Own(0, 2))
+    with pytest.raises(RankError, match="DFS817") as caught:
+        groups.make_stream_groups(["a role:comm"])
+    assert "call bind_group('a role:comm', group)" in str(caught.value)
+    # Who has one binds it.
+    groups.bind_group("a role:comm", Own(0, 2))
+    groups.make_stream_groups(["a role:comm"])
+    groups.release_group("a role")
+    assert "a role:comm" not in groups._PLAYERS

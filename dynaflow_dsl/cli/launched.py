@@ -1,0 +1,38 @@
+"""Commands that torchrun has started, one process for each rank."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from dynaflow_dsl.cli.report import Reporter
+
+# What torchrun tells the processes that it starts.
+_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+@contextmanager
+def joined_ranks(reporter: Reporter, seconds: int) -> Iterator[None]:
+    """Be one of the ranks that torchrun has started; without it nothing happens.
+
+    Collectives may take `seconds`. One rank speaks of what is as it should be; what is
+    not, each of them says.
+    """
+    if not all(name in os.environ for name in _VARIABLES):
+        yield
+        return
+    # Torch takes a second to import, and most commands are not started so.
+    import torch
+    import torch.distributed as dist
+
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    # Without a backend there is one for each kind of device.
+    dist.init_process_group(timeout=timedelta(seconds=seconds))
+    reporter.silent = dist.get_rank() > 0
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,208 @@
+"""What ranks tell each other: which module each has loaded, and which step it runs.
+
+Ranks that run different steps hang in collectives that never meet, or one is aborted by
+its process group. So they compare what can be compared before: the module when it is
+loaded, and the step when it begins. Nothing of it goes through the groups that steps
+use: a rank that is elsewhere in its program could take it for something else.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, ClassVar, TypeAlias
+
+import torch
+import torch.distributed
+from torch.distributed import ProcessGroup
+
+from dynaflow_dsl.runtime.errors import RankError
+from dynaflow_dsl.runtime.groups import store_of, timeout_of
+
+# What a rank says of itself, by what it is.
+Statement: TypeAlias = Mapping[str, str]
+
+_FAILED = "dynaflow/failed"
+
+
+def compare_statements(role: str, group: ProcessGroup, mine: Statement) -> None:
+    """Raise RankError (DFS815) on every rank where one states something else.
+
+    A rank that does not come in time is named as well.
+    """
+    store = store_of(group)
+    # Kept where the statements are: all ranks count alike, and a new group from one.
+    count = store.add(f"dynaflow/loads/{group.rank()}", 1)
+    keys = [f"dynaflow/loaded/{count}/{rank}" for rank in range(group.size())]
+    store.set(keys[group.rank()], json.dumps(dict(mine)))
+    limit = timeout_of(group)
+    try:
+        store.wait(keys, limit)
+    except RuntimeError as error:
+        missing = [rank for rank, key in enumerate(keys) if not _has(store, key)]
+        raise RankError(
+            "DFS815",
+            f"{_ranks(missing)} of the group '{role}' did not load a module within "
+            f"{_seconds(limit)}, and rank {group.rank()} loads {mine['module']}: all "
+            "ranks of a group load the same modules in the same order.",
+        ) from error
+    stated = [json.loads(store.get(key)) for key in keys]
+    if (difference := _difference(stated)) is not None:
+        raise RankError(
+            "DFS815",
+            f"ranks of the group '{role}' load {mine['module']} differently: "
+            f"{difference}. All ranks run one text: compile the schedule once, and "
+            "give the same module, model and installation to every rank.",
+        )
+
+
+def _difference(stated: Sequence[Statement]) -> str | None:
+    """What ranks state differently from rank 0, as part of a sentence."""
+    found: list[str] = []
+    first = stated[0]
+    for name in dict.fromkeys(name for each in stated for name in each):
+        others: dict[str, list[int]] = {}
+        for rank, each in enumerate(stated):
+            if each.get(name) != first.get(name):
+                others.setdefault(each.get(name, "none"), []).append(rank)
+        here = first.get(name, "none")
+        found += [
+            f"the {name} is {value} on {_ranks(ranks)}, and {here} on rank 0"
+            for value, ranks in others.items()
+        ]
+    return "; ".join(found) or None
+
+
+class Steps:
+    """The steps of the ranks of a group, compared where they begin.
+
+    `control` is a group of the host, used for nothing else.
+    """
+
+    # A step is told in numbers, always as many: ranks may run different executors.
+    _SIZES = 8
+    _REFUSED = -1
+
+    # The steps that this process has loaded, by number: name, and names of sizes.
+    _KNOWN: ClassVar[dict[int, tuple[str, tuple[str, ...]]]] = {}
+
+    def __init__(self, role: str, group: ProcessGroup, control: ProcessGroup) -> None:
+        self._role = role
+        self._group = group
+        self._control = control
+        self._told = False
+        # Kept until it is replaced: the others may come late.
+        self._refusal: tuple[Any, list[torch.Tensor]] | None = None
+
+    @classmethod
+    def know(cls, step: str, sizes: Sequence[str]) -> int:
+        """The number by which ranks tell each other of a step, on all ranks alike."""
+        number = zlib.crc32(step.encode())
+        cls._KNOWN[number] = step, tuple(sizes)
+        return number
+
+    def compare(self, step: str, sizes: Mapping[str, int]) -> None:
+        """Raise RankError (DFS815) on every rank where one runs another step.
+
+        `step` names it, on all ranks alike; `sizes` are those that have to be alike.
+        """
+        number = self.know(step, tuple(sizes))
+        rows = self._gather([number, *list(sizes.values())[: self._SIZES]])
+        refused = [rank for rank, row in enumerate(rows) if row[0] == self._REFUSED]
+        if refused:
+            raise RankError(
+                "DFS815",
+                f"{_ranks(refused)} of the group '{self._role}' refused the inputs of "
+                f"a step, so that no rank runs one{self.said_by(refused)}.",
+            )
+        if all(row == rows[0] for row in rows):
+            # The others are past whatever they were told.
+            self.withdraw()
+            return
+        others: dict[str, list[int]] = {}
+        for rank, row in enumerate(rows):
+            others.setdefault(self._described(row), []).append(rank)
+        listed = ", and ".join(f"{_ranks(r)} for {one}" for one, r in others.items())
+        raise RankError(
+            "DFS815",
+            f"ranks of the group '{self._role}' were called for different steps: "
+            f"{listed}. Call the same step on every rank, with sizes that are alike; "
+            "a rank with nothing to do runs rows of padding.",
+        )
+
+    def _described(self, row: Sequence[int]) -> str:
+        number, *numbers = row
+        step, names = self._KNOWN.get(number, ("another step", ()))
+        given = ", ".join(f"{n} = {k}" for n, k in zip(names, numbers, strict=False))
+        return step + (f" with {given}" if given else "")
+
+    def refuse(self) -> None:
+        """Tell the others that this rank was called with inputs that do not fit.
+
+        They are about to compare steps, and are not kept waiting for this one's; nor
+        is this rank kept for them.
+        """
+        self._refusal = self._start([self._REFUSED])
+
+    def tell(self, message: str) -> None:
+        """Leave word of why a step of this rank has failed."""
+        try:
+            store = store_of(self._group)
+            store.set(f"{_FAILED}/{self._group.rank()}", message)
+            self._told = True
+        except RuntimeError:
+            pass  # the rank that keeps the store is gone
+
+    def withdraw(self) -> None:
+        """Take back what was told: this rank goes on."""
+        if self._told:
+            self._told = False
+            store_of(self._group).delete_key(f"{_FAILED}/{self._group.rank()}")
+
+    def said_by(self, ranks: Sequence[int]) -> str:
+        """What ranks have left word of, as the end of a sentence."""
+        found = []
+        try:
+            store = store_of(self._group)
+            for rank in ranks:
+                key = f"{_FAILED}/{rank}"
+                if rank != self._group.rank() and _has(store, key):
+                    text = store.get(key).decode("utf-8", "replace")
+                    found.append(f" (rank {rank}: {text})")
+        except RuntimeError:
+            pass
+        return "".join(found)
+
+    def others_said(self) -> str:
+        """What any other rank has left word of."""
+        return self.said_by(range(self._group.size()))
+
+    def _gather(self, numbers: Sequence[int]) -> list[list[int]]:
+        work, rows = self._start(numbers)
+        work.wait()
+        return [one.tolist() for one in rows]
+
+    def _start(self, numbers: Sequence[int]) -> tuple[Any, list[torch.Tensor]]:
+        width = self._SIZES + 1
+        row = torch.tensor([*numbers, *[0] * (width - len(numbers))])
+        rows = [torch.empty_like(row) for _ in range(self._group.size())]
+        work: Any = torch.distributed.all_gather(
+            rows, row, group=self._control, async_op=True
+        )
+        return work, rows
+
+
+def _has(store: Any, key: str) -> bool:
+    return bool(store.check([key]))
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+
+
+def _seconds(limit: timedelta) -> str:
+    return f"{limit.total_seconds():g} s"
