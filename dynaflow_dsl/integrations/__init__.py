@@ -1,0 +1,1 @@
+"""Ways into other systems: what they hand over goes through the same pipeline."""
