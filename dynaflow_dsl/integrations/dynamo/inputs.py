@@ -35,7 +35,11 @@ def read_inputs(graph: DynamoGraph) -> Inputs:
         example = graph.examples[position]
         source = graph.sources[position]
         traced = traced_value(graph, position)
-        path = owner.tensor(example) or owner.tensor(graph.scope.value(source))
+        path = (
+            graph.names.get(str(node.target))
+            or owner.tensor(example)
+            or owner.tensor(graph.scope.value(source))
+        )
         if path is not None:
             tensors.append(ModelTensor(position, path))
         elif isinstance(traced, torch.Tensor):
@@ -141,7 +145,9 @@ def _kinds_of_axes(tensor: torch.Tensor) -> tuple[bool, ...]:
 
 def _in_order(steps: Iterable[StepInput], graph: DynamoGraph) -> list[StepInput]:
     """In the order of the function's variables: Dynamo has them as they are used."""
-    names = list(graph.scope.local)
+    # What a graph reads of a module that is no weight comes last.
+    variables = graph.scope.local.items()
+    names = [n for n, v in variables if not isinstance(v, torch.nn.Module)]
 
     def place(item: StepInput) -> tuple[int, str, int]:
         source = steps_of(graph.sources[item.position] or "") or ()

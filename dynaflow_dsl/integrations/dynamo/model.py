@@ -21,7 +21,8 @@ class DynamoGraph:
     each placeholder of `module`, and `sources` their names in the words of Dynamo, None
     where they are not known. `scope` are the variables that those names begin with.
     `model` is the model that schedules speak of: the compiled function may be that of
-    one of its layers.
+    one of its layers. `names` gives paths of their own to placeholders that are tensors
+    of the model but neither parameters nor buffers of its modules.
     """
 
     module: GraphModule
@@ -29,6 +30,7 @@ class DynamoGraph:
     sources: tuple[str | None, ...]
     scope: Scope
     model: torch.nn.Module
+    names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def placeholders(self) -> list[Node]:
@@ -86,6 +88,21 @@ class ModelTensor:
 
 
 @dataclass(frozen=True, slots=True)
+class Output:
+    """An output of a graph.
+
+    `result` is its own place among the outputs, where it is a tensor; `value` is what
+    is returned in every step; else it is `factor` times the sizes of axes, given as
+    places of tensors among the graph's inputs with their axes.
+    """
+
+    result: int | None = None
+    value: Any = None
+    factor: int | None = None
+    axes: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class SizeInput:
     """A size that Dynamo passes beside the tensor that has it.
 
@@ -104,3 +121,36 @@ class Inputs:
     steps: tuple[StepInput, ...]
     tensors: tuple[ModelTensor, ...]
     sizes: tuple[SizeInput, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """How an executor is called in place of a graph, in plain data.
+
+    `count` is the number of the graph's inputs. `arguments` are those of the executor:
+    the place of a tensor among the inputs, or the places of a list. `weights` are the
+    places of tensors that the executor is bound to, with their paths. Where the graph
+    returns tensors alone, `outputs` has as many as the executor.
+    """
+
+    count: int
+    arguments: tuple[int | tuple[int, ...], ...]
+    weights: tuple[tuple[int, str], ...]
+    outputs: tuple[Output, ...]
+
+
+def interface_of(inputs: Inputs, outputs: tuple[Output, ...]) -> Interface:
+    """The interface of a graph with these inputs and outputs."""
+    places: dict[str, list[int]] = {}
+    listed = {item.argument for item in inputs.steps if item.index is not None}
+    for item in inputs.steps:
+        places.setdefault(item.argument, []).append(item.position)
+    return Interface(
+        len(inputs.steps) + len(inputs.tensors) + len(inputs.sizes),
+        tuple(
+            tuple(found) if name in listed else found[0]
+            for name, found in places.items()
+        ),
+        tuple((item.position, item.path) for item in inputs.tensors),
+        outputs,
+    )

@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import torch
 from torch.fx import Node
 
-from dynaflow_dsl.integrations.dynamo.dimensions import Dimensions
-from dynaflow_dsl.integrations.dynamo.model import DynamoGraph, Inputs
+from dynaflow_dsl.integrations.dynamo.model import DynamoGraph, Inputs, Output
 from dynaflow_dsl.trace.export import factor_size
 from dynaflow_dsl.trace.failures import refuse
 from dynaflow_dsl.trace.lines import line_of_stack
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
-    """An output of a graph.
-
-    `result` is its own place among the outputs, where it is a tensor; `value` is what
-    is returned in every step; else it is `factor` times the sizes of axes, given as
-    places of tensors among the graph's inputs with their axes.
-    """
-
-    result: int | None = None
-    value: Any = None
-    factor: int | None = None
-    axes: tuple[tuple[int, int], ...] = ()
-
-
-def read_outputs(
-    graph: DynamoGraph, inputs: Inputs, dimensions: Dimensions
-) -> tuple[Output, ...]:
+def read_outputs(graph: DynamoGraph, inputs: Inputs) -> tuple[Output, ...]:
     """All outputs; raises DiagnosticError for one that an executor cannot return."""
     *_, last = graph.module.graph.nodes
     places: dict[str, tuple[int, int]] = {}

@@ -25,11 +25,15 @@ from dynaflow_dsl.integrations.dynamo.inputs import read_inputs
 from dynaflow_dsl.integrations.dynamo.model import (
     DynamoGraph,
     Inputs,
+    Interface,
     Meaning,
+    Output,
     StepInput,
+    interface_of,
 )
-from dynaflow_dsl.integrations.dynamo.outputs import Output, read_outputs
+from dynaflow_dsl.integrations.dynamo.outputs import read_outputs
 from dynaflow_dsl.integrations.dynamo.sources import Owner
+from dynaflow_dsl.integrations.dynamo.weights import stand_in
 from dynaflow_dsl.trace.model import Entry, TraceSpec
 from dynaflow_dsl.trace.tracing import Captured, trace
 
@@ -43,15 +47,14 @@ _ROOT = "model"
 class Retraced:
     """A Dynamo graph as a traced model of one entry, and how to call it in its place.
 
-    `inputs` says which of the graph's inputs are the executor's arguments, and
-    `outputs` where each of the graph's outputs comes from. `spec` is what was traced.
+    `spec` is what was traced, and `interface` how an executor of it is called.
     """
 
     traced: TracedModel
     spec: TraceSpec
     inputs: Inputs
     dimensions: Dimensions
-    outputs: tuple[Output, ...]
+    interface: Interface
 
 
 def retrace(
@@ -82,11 +85,12 @@ def _retrace(
 ) -> Retraced:
     inputs = read_inputs(graph)
     dimensions = name_dimensions(inputs.steps, meaning, wanted)
-    outputs = read_outputs(graph, inputs, dimensions)
+    outputs = read_outputs(graph, inputs)
+    model = _model(graph, inputs)
     table = ContextTable()
     replayed = _annotated(graph, table)
     spec = TraceSpec(
-        model=graph.model,
+        model=model,
         adapter=lambda model: _Replay(model, replayed, inputs, outputs),
         root=_ROOT,
         entries={entry: Entry(_examples(inputs.steps, dimensions), dimensions.fixed)},
@@ -103,7 +107,17 @@ def _retrace(
     if not whole:
         graphs = tuple(_with_running_modules(each) for each in traced.graphs)
         traced = replace(traced, graphs=graphs)
-    return Retraced(traced, spec, inputs, dimensions, outputs)
+    return Retraced(
+        traced, spec, inputs, dimensions, interface_of(inputs, outputs)
+    )
+
+
+def _model(graph: DynamoGraph, inputs: Inputs) -> torch.nn.Module:
+    """The model, with all tensors that the graph takes from it."""
+    if not graph.names:
+        return graph.model
+    given = {item.path: graph.examples[item.position] for item in inputs.tensors}
+    return stand_in(graph.model, given)
 
 
 def _annotated(graph: DynamoGraph, table: ContextTable) -> GraphModule:
@@ -200,7 +214,8 @@ class _Replay(torch.nn.Module):
 class _Interpreter(Interpreter):
     """Runs a Dynamo graph call by call.
 
-    Executors run without gradients, whatever the model's code says in between.
+    Executors run without gradients, whatever the model's code says in between: what
+    switches them does nothing, and a tensor without its gradient is the tensor.
     """
 
     def __init__(self, graph: GraphModule, model: torch.nn.Module) -> None:
@@ -209,9 +224,13 @@ class _Interpreter(Interpreter):
         self._owner = Owner(model)
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """A call, unless it only switches gradients."""
+        """What a call returns."""
         if target is torch._C._set_grad_enabled:
             return None
+        if target is torch._C._autograd._get_data_attr:
+            return args[0]
+        if target is torch.Size:
+            return tuple(args[0])
         return super().call_function(target, args, kwargs)
 
     def fetch_attr(self, target: str) -> Any:
