@@ -96,9 +96,7 @@ def _functions_of(file: str) -> tuple[tuple[str, int, int], ...]:
     return tuple(_within(tree, ()))
 
 
-def _within(
-    parent: ast.AST, names: tuple[str, ...]
-) -> Iterator[tuple[str, int, int]]:
+def _within(parent: ast.AST, names: tuple[str, ...]) -> Iterator[tuple[str, int, int]]:
     for node in ast.iter_child_nodes(parent):
         inner = names
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):

@@ -170,8 +170,8 @@ def _by_size(axes: Sequence[_Axis], wanted: Collection[str]) -> dict[str, str]:
             "sizes",
             notes=(f"they are {found}",),
             helps=(
-                f"say which one it is: options={{\"dims\": "
-                f"{{\"{axes[0].item.key}\": (\"{name}\", ...)}}}}",
+                f'say which one it is: options={{"dims": '
+                f'{{"{axes[0].item.key}": ("{name}", ...)}}}}',
             ),
         )
     symbols: dict[str, str] = {}
@@ -244,7 +244,7 @@ def _check_decisions(
                     notes=(f"it does not hold for {_listed(chosen)}",),
                     helps=(
                         "write the code for any size, or give the dimension bounds "
-                        "within which it holds: options={\"dimensions\": ...}",
+                        'within which it holds: options={"dimensions": ...}',
                     ),
                 )
 

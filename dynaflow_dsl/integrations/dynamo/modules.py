@@ -31,7 +31,7 @@ from dynaflow_dsl.trace.kernels import KernelReader
 from dynaflow_dsl.trace.model import Scalar
 
 # Where the text of a module that nobody wrote comes from.
-REPAIR = "torch.compile(..., options={..., \"write\": \"always\"})"
+REPAIR = 'torch.compile(..., options={..., "write": "always"})'
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,7 @@ def compile_graph(
                 Diagnostic(
                     "DFS821",
                     f"{path} has {len(file.schedules)} schedules, and a graph runs one",
-                    helps=(
-                        "let a `select` choose between them, or give each a file",
-                    ),
+                    helps=("let a `select` choose between them, or give each a file",),
                 )
             ]
         )

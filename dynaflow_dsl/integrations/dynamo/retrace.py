@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.fx import GraphModule, Interpreter, Node
@@ -57,10 +57,14 @@ class Retraced:
     interface: Interface
 
 
+# An entry's name, or who gives one for the sizes that Dynamo fixed.
+EntryName: TypeAlias = "str | Callable[[Mapping[str, int]], str]"
+
+
 def retrace(
     graph: DynamoGraph,
     meaning: Meaning,
-    entry: str = "forward",
+    entry: EntryName = "forward",
     wanted: Collection[str] = (),
     whole: bool = True,
 ) -> Result[Retraced]:
@@ -79,13 +83,14 @@ def retrace(
 def _retrace(
     graph: DynamoGraph,
     meaning: Meaning,
-    entry: str,
+    entry: EntryName,
     wanted: Collection[str],
     whole: bool,
 ) -> Retraced:
     inputs = read_inputs(graph)
     dimensions = name_dimensions(inputs.steps, meaning, wanted)
     outputs = read_outputs(graph, inputs)
+    name = entry if isinstance(entry, str) else entry(dimensions.fixed)
     model = _model(graph, inputs)
     table = ContextTable()
     replayed = _annotated(graph, table)
@@ -93,7 +98,7 @@ def _retrace(
         model=model,
         adapter=lambda model: _Replay(model, replayed, inputs, outputs),
         root=_ROOT,
-        entries={entry: Entry(_examples(inputs.steps, dimensions), dimensions.fixed)},
+        entries={name: Entry(_examples(inputs.steps, dimensions), dimensions.fixed)},
         dims=dimensions.dims,
         dimensions=dimensions.bounds,
         persistent=meaning.persistent,
@@ -107,9 +112,7 @@ def _retrace(
     if not whole:
         graphs = tuple(_with_running_modules(each) for each in traced.graphs)
         traced = replace(traced, graphs=graphs)
-    return Retraced(
-        traced, spec, inputs, dimensions, interface_of(inputs, outputs)
-    )
+    return Retraced(traced, spec, inputs, dimensions, interface_of(inputs, outputs))
 
 
 def _model(graph: DynamoGraph, inputs: Inputs) -> torch.nn.Module:
@@ -148,6 +151,15 @@ def _home(graph: DynamoGraph, owner: Owner) -> str:
         if path is not None:
             return path
     return ""
+
+
+def running_modules(graph: DynamoGraph) -> frozenset[str]:
+    """The paths of the modules in which calls of a graph ran."""
+    owner = Owner(graph.model)
+    home = _home(graph, owner)
+    nodes = (node for node in graph.module.graph.nodes if node.op.startswith("call"))
+    paths = [_module(node, graph, owner) for node in nodes]
+    return frozenset(home if path is None else path for path in paths)
 
 
 def _module(node: Node, graph: DynamoGraph, owner: Owner) -> str | None:
@@ -194,7 +206,9 @@ class _Replay(torch.nn.Module):
         flat = [
             tensor
             for argument in arguments
-            for tensor in (argument if isinstance(argument, list | tuple) else [argument])
+            for tensor in (
+                argument if isinstance(argument, list | tuple) else [argument]
+            )
         ]
         for item, tensor in zip(self._inputs.steps, flat, strict=True):
             given[item.position] = tensor

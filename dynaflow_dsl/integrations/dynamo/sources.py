@@ -81,6 +81,21 @@ class Scope:
         return value  # type: ignore[no-any-return]
 
 
+def modules_on_the_way(scope: Scope, source: str | None) -> list[torch.nn.Module]:
+    """The modules that a name leads through, outermost first."""
+    steps = steps_of(source) if source else None
+    found: list[torch.nn.Module] = []
+    value: Any = scope.local if source and source[0] == "L" else scope.globals
+    try:
+        for step in steps or ():
+            value = _follow(value, step)
+            if isinstance(value, torch.nn.Module):
+                found.append(value)
+    except (AttributeError, IndexError, KeyError, TypeError):
+        pass
+    return found
+
+
 def _follow(value: Any, step: Step) -> Any:
     match step:
         case Attribute(name):
