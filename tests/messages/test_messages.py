@@ -84,6 +84,8 @@ TESTED_ELSEWHERE = {
     "DFS808": "tests/cli/test_verify.py",
     "DFS809": "tests/runtime/test_facts.py",
     "DFS810": "tests/runtime/test_checking.py",
+    "DFS820": "tests/integrations/dynamo/test_refusals.py",
+    "DFS821": "tests/integrations/dynamo/test_refusals.py",
     "DFS900": "tests/cli/test_main.py",
 }
 

@@ -119,9 +119,7 @@ def _scope(
     )
 
 
-def _wrapped_parameters(
-    local: Mapping[str, object], code: CodeType
-) -> tuple[str, ...]:
+def _wrapped_parameters(local: Mapping[str, object], code: CodeType) -> tuple[str, ...]:
     """Parameters of a module's `forward` that a wrapper takes as `*args`."""
     first = local.get(code.co_varnames[0]) if code.co_argcount else None
     if not isinstance(first, torch.nn.Module) or code.co_name.startswith(_RESUMED):

@@ -62,7 +62,7 @@ def _size(
     graph: DynamoGraph, position: int, number: Any, steps: Iterable[StepInput]
 ) -> SizeInput:
     for item in steps:
-        for axis, size in enumerate(item.tensor.shape):
+        for axis, size in enumerate(item.shape):
             if isinstance(size, torch.SymInt) and str(size) == str(number):
                 return SizeInput(position, item.position, axis)
     steps = graph.scope.argument(graph.sources[position])
@@ -109,7 +109,7 @@ def _grouped(steps: Sequence[StepInput], graph: DynamoGraph) -> list[StepInput]:
     for name, members in families.items():
         items = [steps[members[index]] for index in sorted(members)]
         whole = sorted(members) == list(range(len(members)))
-        alike = len({_kinds_of_axes(item.tensor) for item in items}) == 1
+        alike = len({_kinds_of_axes(item) for item in items}) == 1
         if not whole or not alike or name in taken:
             continue
         for index, number in members.items():
@@ -128,15 +128,17 @@ def _without_index(steps: Sequence[Step]) -> tuple[str, int] | None:
     return (_identifier(_joined(rest)), index) if rest else None
 
 
-def _kinds_of_axes(tensor: torch.Tensor) -> tuple[bool, ...]:
-    return tuple(isinstance(size, torch.SymInt) for size in tensor.shape)
+def _kinds_of_axes(item: StepInput) -> tuple[bool, ...]:
+    return tuple(isinstance(size, torch.SymInt) for size in item.shape)
 
 
 def _in_order(steps: Iterable[StepInput], graph: DynamoGraph) -> list[StepInput]:
     """In the order of the function's variables: Dynamo has them as they are used."""
     # What a graph reads of a module that is no weight comes last.
     scope = graph.scope
-    variables = [n for n, v in scope.local.items() if not isinstance(v, torch.nn.Module)]
+    variables = [
+        n for n, v in scope.local.items() if not isinstance(v, torch.nn.Module)
+    ]
     names = [*scope.parameters, *variables]
 
     def place(item: StepInput) -> tuple[int, str]:

@@ -1,8 +1,8 @@
-"""One model under one schedule: the graphs that Dynamo hands over, one after another."""
+"""One model under one schedule: the graphs that Dynamo hands over, one by one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -303,7 +303,7 @@ def _no_dimension(file: ScheduleFile, name: str, inputs: Inputs) -> DiagnosticEr
     return _about_dimension(
         file,
         name,
-        f"no axis of this graph's inputs is {name}: torch.compile fixed all their sizes",
+        f"no input of this graph has an axis {name}, and torch.compile fixed all sizes",
         helps,
     )
 

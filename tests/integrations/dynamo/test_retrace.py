@@ -81,7 +81,7 @@ def test_the_traced_model_says_who_captured_it() -> None:
 
 def test_inputs_by_kind() -> None:
     model = evaluated(Caching())
-    x, caches = torch.ones(4, 8), [torch.zeros(4, 8), torch.zeros(4, 8)]
+    x, caches = torch.ones(4, 8), [torch.zeros(4, 16), torch.zeros(4, 16)]
     open_batch(x, *caches)
     found = retraced(model, x, caches).unwrap()
     (graph,) = found.traced.graphs
@@ -102,7 +102,7 @@ def test_inputs_by_kind() -> None:
 
 def test_outputs_that_are_sizes() -> None:
     model = evaluated(Caching())
-    x, caches = torch.ones(4, 8), [torch.zeros(4, 8), torch.zeros(4, 8)]
+    x, caches = torch.ones(4, 8), [torch.zeros(4, 16), torch.zeros(4, 16)]
     open_batch(x, *caches)
     outputs = retraced(model, x, caches).unwrap().interface.outputs
     assert [each.result for each in outputs] == [0, None, 2]
@@ -152,9 +152,7 @@ def test_named_axes_that_are_fixed_are_fixed_sizes() -> None:
     x = torch.ones(4, 8)
     open_batch(x)
     meaning = Meaning({"x": ("batch", "width")})
-    (graph,) = (
-        retraced(evaluated(Stack()), x, meaning=meaning).unwrap().traced.graphs
-    )
+    (graph,) = retraced(evaluated(Stack()), x, meaning=meaning).unwrap().traced.graphs
     assert graph.fixed == (("width", 8),)
 
 
@@ -232,11 +230,13 @@ def test_a_number_that_differs_between_calls() -> None:
 
     x = torch.ones(4, 8)
     open_batch(x)
-    with torch._dynamo.config.patch(specialize_int=False, assume_static_by_default=False):
+    with torch._dynamo.config.patch(
+        specialize_int=False, assume_static_by_default=False
+    ):
         said = refused(forward, evaluated(Stack()), x, 7)
     assert said == (
-        "'step' is a number that differs between calls, and an executor's arguments are "
-        "tensors"
+        "'step' is a number that differs between calls, and an executor's arguments "
+        "are tensors"
     )
 
 
@@ -333,8 +333,6 @@ def test_the_graph_that_was_handed_over_stays_as_it_is() -> None:
 def test_entries_are_named_by_the_caller() -> None:
     x = torch.ones(4, 8)
     open_batch(x)
-    (graph,) = (
-        retraced(evaluated(Stack()), x, entry="decode").unwrap().traced.graphs
-    )
+    (graph,) = retraced(evaluated(Stack()), x, entry="decode").unwrap().traced.graphs
     assert graph.entry == "decode"
     assert graph_digest(replace(graph, entry="forward")) != graph_digest(graph)
