@@ -19,7 +19,8 @@ def addresses_of(given: Sequence[Any], positions: Sequence[int]) -> list[int | N
 def _lie_at(
     given: list[Any], addresses: list[int | None], positions: list[int]
 ) -> bool:
-    return all(given[each].data_ptr() == addresses[each] for each in positions)
+    here = [given[each].data_ptr() for each in positions]
+    return here == [addresses[each] for each in positions]
 
 
 # Whether tensors lie where others did: for the hundreds of weights of a model, in one

@@ -22,7 +22,7 @@ from torch.fx import GraphModule
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 from dynaflow_dsl.diagnostics.render import render
 from dynaflow_dsl.graph.model import SourceLine
-from dynaflow_dsl.integrations.dynamo.sources import Scope, modules_on_the_way
+from dynaflow_dsl.integrations.dynamo.sources import Scope, outermost_module
 from dynaflow_dsl.runtime.model_code import is_model_code
 from dynaflow_dsl.trace.lines import source_line
 
@@ -167,9 +167,8 @@ def compiled_model(
     That is the one given to `torch.compile`, whose layers may be compiled one by one
     after a graph break; else the outermost one that the graph's names begin with.
     """
-    named = [
-        module for source in sources for module in modules_on_the_way(scope, source)[:1]
-    ]
+    outermost = (outermost_module(scope, source) for source in sources)
+    named = [module for module in outermost if module is not None]
     named += [v for v in scope.local.values() if isinstance(v, torch.nn.Module)]
     first = list({id(module): module for module in named}.values())
     for module in _compiled(sys._getframe(1)):

@@ -165,7 +165,7 @@ def running_modules(graph: DynamoGraph) -> frozenset[str]:
 def _module(node: Node, graph: DynamoGraph, owner: Owner) -> str | None:
     """The path of the innermost module that a node ran in, None outside of all."""
     for source, _ in reversed(list((node.meta.get("nn_module_stack") or {}).values())):
-        path = owner.module(graph.scope.value(source.partition("@")[0]))
+        path = owner.module_at(graph.scope, source.partition("@")[0])
         if path is not None:
             return path
     return None
