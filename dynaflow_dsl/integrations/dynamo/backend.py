@@ -162,4 +162,4 @@ def _remember(
 def register() -> None:
     """Make the backend known by its name, where no installation did."""
     if "dynaflow" not in torch._dynamo.list_backends(exclude_tags=()):
-        torch._dynamo.register_backend(compiler_fn=dynaflow, name="dynaflow")  # type: ignore[no-untyped-call]
+        torch._dynamo.register_backend(compiler_fn=dynaflow, name="dynaflow")

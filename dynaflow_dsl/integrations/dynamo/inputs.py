@@ -65,8 +65,8 @@ def _size(
         for axis, size in enumerate(item.shape):
             if isinstance(size, torch.SymInt) and str(size) == str(number):
                 return SizeInput(position, item.position, axis)
-    steps = graph.scope.argument(graph.sources[position])
-    name = _argument(steps, str(graph.placeholders[position].target))
+    source = graph.scope.argument(graph.sources[position])
+    name = _argument(source, str(graph.placeholders[position].target))
     return refuse(
         f"'{name}' is a number that differs between calls, and an executor's arguments "
         "are tensors",

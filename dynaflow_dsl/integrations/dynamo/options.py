@@ -81,7 +81,7 @@ def read_options(options: object) -> Options:
 def _path(name: str, value: object) -> str:
     if not isinstance(value, str | os.PathLike):
         _wrong(name, value, "the path of a file")
-    return os.fspath(cast(str, value))
+    return os.fspath(value)
 
 
 def _folder(name: str, value: object) -> Path:
