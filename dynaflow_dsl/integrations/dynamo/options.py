@@ -97,7 +97,7 @@ def _flag(name: str, value: object) -> bool:
 def _when(name: str, value: object) -> str:
     if value not in _WRITE:
         _wrong(name, value, "one of " + ", ".join(map(repr, _WRITE)))
-    return cast(str, value)
+    return str(value)
 
 
 def _scalars(name: str, value: object) -> dict[str, Any]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from dynaflow_dsl.cli.foreign import import_module_file
@@ -29,12 +31,12 @@ def eager(program: str) -> str:
     return changed
 
 
-def test_the_example_runs(tmp_path: Path) -> None:
+def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("halves.dfs").write_text(blocks(DOCUMENT, "dfs")[0])
-    program = tmp_path / "run.py"
-    program.write_text(eager(blocks(DOCUMENT, "python")[0]))
-    names: dict[str, Any] = {"__name__": "run"}
-    exec(compile(program.read_text(), str(program), "exec"), names)
+    program = eager(blocks(DOCUMENT, "python")[0])
+    (tmp_path / "run_of_document.py").write_text(program)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    names = vars(import_module("run_of_document"))
     assert names["result"].shape == (8, 64)
     module = import_module_file(tmp_path / "executors" / "halves.py")
     x = torch.randn(6, 64)
