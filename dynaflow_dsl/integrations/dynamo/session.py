@@ -130,7 +130,10 @@ class Session:
         renamed = replace(retraced.traced, graphs=(replace(traced, entry=entry),))
         files = self._files(entry)
         compiled = compile_graph(
-            self.file, replace(retraced, traced=renamed), files.module.stem
+            self.file,
+            replace(retraced, traced=renamed),
+            files.module.stem,
+            tuple(self.options.entries),
         )
         if found := settle(files, compiled, self.options.write):
             raise DiagnosticError(found)
@@ -207,9 +210,7 @@ class Session:
             self._open(name, graph, inputs, meaning)
             self.opened.clear()
             raise still_fixed(self.file, name, size)
-        if self.file.select is None and not any(
-            fills(schedule, name, size) for schedule in self.file.schedules
-        ):
+        if not any(fills(schedule, name, size) for schedule in self.file.schedules):
             return f"{name} is {size} in it, too few for the pieces of the split"
         return None
 

@@ -20,6 +20,9 @@ _STEP = re.compile(
 )
 
 
+_TABLES = ("_modules", "_parameters", "_buffers")
+
+
 @dataclass(frozen=True, slots=True)
 class Attribute:
     """A step from a value to its attribute; a number is a module in a list."""
@@ -100,9 +103,10 @@ class Scope:
         return value  # type: ignore[no-any-return]
 
 
-def _without_tables(names: Iterable[str]) -> list[str]:
-    # Dynamo goes through a module's table of modules in some names, not in others.
-    return [name for name in names if name != "_modules"]
+def without_tables(names: Iterable[str]) -> list[str]:
+    """Names of steps without a module's tables: Dynamo goes through them in some names
+    and not in others."""
+    return [name for name in names if name not in _TABLES]
 
 
 def outermost_module(scope: Scope, source: str | None) -> torch.nn.Module | None:
@@ -162,7 +166,7 @@ class Owner:
             if home is None:
                 continue
             rest = [str(getattr(step, "name", step)) for step in steps[count:]]
-            path = ".".join([*([home] if home else []), *_without_tables(rest)])
+            path = ".".join([*([home] if home else []), *without_tables(rest)])
             if path in self._places and self._places[path] is self._places[found]:
                 return path
             break

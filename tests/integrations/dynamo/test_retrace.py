@@ -17,6 +17,7 @@ from tests.integrations.dynamo.models import (
     MarkedStack,
     Stack,
     evaluated,
+    without_numbers,
 )
 
 
@@ -244,7 +245,7 @@ def test_a_number_that_differs_between_calls() -> None:
     with torch._dynamo.config.patch(
         specialize_int=False, assume_static_by_default=False
     ):
-        said = refused(forward, evaluated(Stack()), x, 7)
+        said = refused(forward, without_numbers(), x, 7)
     assert said == (
         "'step' is a number that differs between calls, and an executor's arguments "
         "are tensors"
