@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,6 +74,11 @@ class StepInput:
         return tuple(map(_open_or_fixed, self.tensor.shape))
 
     @property
+    def name(self) -> str:
+        """Its name in a traced graph."""
+        return self.argument if self.index is None else f"{self.argument}.{self.index}"
+
+    @property
     def key(self) -> str:
         """Its name in a table of dimensions: all tensors of a list share one."""
         return self.argument if self.index is None else f"{self.argument}.*"
@@ -142,17 +147,24 @@ class Interface:
     `count` is the number of the graph's inputs. `arguments` are those of the executor:
     the place of a tensor among the inputs, or the places of a list. `weights` are the
     places of tensors that the executor is bound to, with their paths. Where the graph
-    returns tensors alone, `outputs` has as many as the executor.
+    returns tensors alone, `outputs` has as many as the executor. `written` are the
+    places of tensors that a step writes in place.
     """
 
     count: int
     arguments: tuple[int | tuple[int, ...], ...]
     weights: tuple[tuple[int, str], ...]
     outputs: tuple[Output, ...]
+    written: frozenset[int] = frozenset()
 
 
-def interface_of(inputs: Inputs, outputs: tuple[Output, ...]) -> Interface:
-    """The interface of a graph with these inputs and outputs."""
+def interface_of(
+    inputs: Inputs, outputs: tuple[Output, ...], written: Collection[str]
+) -> Interface:
+    """The interface of a graph with these inputs and outputs.
+
+    `written` are names of inputs, those of lists with the number of the tensor.
+    """
     places: dict[str, list[int]] = {}
     listed = {item.argument for item in inputs.steps if item.index is not None}
     for item in inputs.steps:
@@ -165,4 +177,5 @@ def interface_of(inputs: Inputs, outputs: tuple[Output, ...]) -> Interface:
         ),
         tuple((item.position, item.path) for item in inputs.tensors),
         outputs,
+        frozenset(item.position for item in inputs.steps if item.name in written),
     )

@@ -21,9 +21,8 @@ from dynaflow_dsl.cli.modules import MARK, ModuleFiles, ModuleText
 from dynaflow_dsl.cli.staleness import compare, helped_by_program
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 from dynaflow_dsl.integrations.dynamo.calls import Binds, Step
-from dynaflow_dsl.integrations.dynamo.model import Interface
 from dynaflow_dsl.integrations.dynamo.retrace import Retraced
-from dynaflow_dsl.integrations.dynamo.weights import stand_in
+from dynaflow_dsl.integrations.dynamo.weights import Structure
 from dynaflow_dsl.resolve.model import ScheduleFile
 from dynaflow_dsl.runtime import Executor, Selected
 from dynaflow_dsl.trace.kernels import KernelReader
@@ -48,12 +47,13 @@ class LoadOptions:
 
 @dataclass(frozen=True, slots=True)
 class GraphModuleFile:
-    """The generated module of a graph, on disk and current."""
+    """The generated module of a graph, on disk and current.
+
+    It keeps the structure of the model, and not the model with all of its weights.
+    """
 
     files: ModuleFiles
-    compiled: pipeline.CompiledModule
-    interface: Interface
-    model: torch.nn.Module
+    structure: Structure
     device: torch.device
 
     def binds(self, options: LoadOptions) -> Binds:
@@ -123,12 +123,12 @@ def _bind(
     made: GraphModuleFile, options: LoadOptions, tensors: Mapping[str, torch.Tensor]
 ) -> Step:
     module = import_module_file(made.files.module)
-    return load_step(module, made.model, tensors, made.device, options)
+    return load_step(module, made.structure, tensors, made.device, options)
 
 
 def load_step(
     module: ModuleType,
-    model: torch.nn.Module,
+    structure: Structure,
     tensors: Mapping[str, torch.Tensor],
     device: torch.device,
     options: LoadOptions,
@@ -139,7 +139,7 @@ def load_step(
     """
     # The model's source was compared when it was traced, just before.
     loaded = module.load(
-        stand_in(model, tensors), device, check="none", **options.words()
+        structure.holding(tensors), device, check="none", **options.words()
     )
     assert isinstance(loaded, Executor | Selected)
     return loaded

@@ -115,7 +115,13 @@ def _retrace(
     if not whole:
         graphs = tuple(_with_running_modules(each) for each in traced.graphs)
         traced = replace(traced, graphs=graphs)
-    return Retraced(traced, spec, inputs, dimensions, interface_of(inputs, outputs))
+    return Retraced(
+        traced,
+        spec,
+        inputs,
+        dimensions,
+        interface_of(inputs, outputs, _written(traced.graphs)),
+    )
 
 
 def _model(graph: DynamoGraph, inputs: Inputs) -> torch.nn.Module:
@@ -295,6 +301,18 @@ def _device(graph: DynamoGraph, inputs: Inputs) -> str:
 def _dtype(model: torch.nn.Module) -> torch.dtype:
     floating = (p.dtype for p in model.parameters() if p.is_floating_point())
     return next(floating, torch.get_default_dtype())
+
+
+def _written(graphs: Iterable[Graph]) -> frozenset[str]:
+    """The inputs whose memory some operation writes."""
+    found: set[str] = set()
+    for graph in graphs:
+        values = [item.value for item in graph.inputs]
+        values += [v for op in graph.operations for v in op.results if v is not None]
+        storages = {value.name: value.storage for value in values}
+        written = {storages[name] for op in graph.operations for name in op.writes}
+        found |= {i.name for i in graph.inputs if i.value.storage in written}
+    return frozenset(found)
 
 
 def _with_running_modules(graph: Graph) -> Graph:

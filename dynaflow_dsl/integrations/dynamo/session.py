@@ -37,6 +37,7 @@ from dynaflow_dsl.integrations.dynamo.wanted import (
     no_dimension,
     still_fixed,
 )
+from dynaflow_dsl.integrations.dynamo.weights import structure_of
 from dynaflow_dsl.resolve.model import ScheduleFile
 
 # The name of a graph that nothing else names.
@@ -139,9 +140,7 @@ class Session:
             raise DiagnosticError(found)
         module = GraphModuleFile(
             files,
-            compiled,
-            retraced.interface,
-            retraced.spec.model,
+            structure_of(retraced.spec.model),
             _device(graph.examples, retraced.spec.device),
         )
         bindings = Bindings(module.binds(self.options.load))

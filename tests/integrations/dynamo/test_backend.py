@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +124,27 @@ def test_inputs_in_any_layout(tmp_path: Path) -> None:
     step = compiled(model, write(tmp_path))
     x = torch.randn(8, 6).t()
     torch.testing.assert_close(step(x), model(x))
+
+
+def test_an_input_that_is_written_has_the_layout_of_executors(tmp_path: Path) -> None:
+    model = evaluated(Caching())
+    dims = {"x": ("batch", None), "caches.*": ("batch", None)}
+    step = compiled(model, write(tmp_path), dims=dims)
+    caches = [torch.zeros(16, 4).t(), torch.zeros(4, 16)]
+    with pytest.raises(InputError, match=r"caches\[0\]"):
+        step(torch.randn(4, 8), caches)
+    assert not caches[0].any()
+
+
+def test_a_model_is_not_kept(tmp_path: Path) -> None:
+    model = evaluated(Stack())
+    step = compiled(model, write(tmp_path))
+    step(torch.randn(4, 8))
+    alive = weakref.ref(model), weakref.ref(model.layers[0].up.weight)
+    del step, model
+    torch._dynamo.reset()
+    gc.collect()
+    assert [each() for each in alive] == [None, None]
 
 
 def test_sizes_that_were_equal_by_chance_are_compared_in_every_step(
