@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -36,22 +36,6 @@ class DynamoGraph:
     def placeholders(self) -> list[Node]:
         """The inputs' nodes."""
         return [node for node in self.module.graph.nodes if node.op == "placeholder"]
-
-
-@dataclass(frozen=True, slots=True)
-class Meaning:
-    """What the inputs of a graph mean; see `TraceSpec`, which has the same fields.
-
-    `dims` names the axes of inputs, `dimensions` holds bounds that are narrower than
-    those that Dynamo found. An axis with a name whose size Dynamo fixed gives a fixed
-    size of that name.
-    """
-
-    dims: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
-    dimensions: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
-    persistent: Mapping[str, Persistent] = field(default_factory=dict)
-    disjoint: tuple[str, ...] = ()
-    facts: Mapping[str, Scalar] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +78,33 @@ def _open_or_fixed(size: int | torch.SymInt) -> int | torch.SymInt:
     if isinstance(size, torch.SymInt) and size.node.expr.is_Integer:
         return int(size.node.expr)
     return size
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What the inputs of a graph mean; see `TraceSpec`, which has the same fields.
+
+    `dims` names the axes of inputs, `dimensions` holds bounds that are narrower than
+    those that Dynamo found. An axis with a name whose size Dynamo fixed gives a fixed
+    size of that name.
+    """
+
+    dims: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
+    dimensions: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    persistent: Mapping[str, Persistent] = field(default_factory=dict)
+    disjoint: tuple[str, ...] = ()
+    facts: Mapping[str, Scalar] = field(default_factory=dict)
+
+    def of(self, steps: Sequence[StepInput]) -> Meaning:
+        """What is said of these inputs."""
+        keys = {item.key for item in steps}
+        arguments = {item.argument for item in steps}
+        return replace(
+            self,
+            dims={k: axes for k, axes in self.dims.items() if k in keys},
+            persistent={k: v for k, v in self.persistent.items() if k in arguments},
+            disjoint=tuple(name for name in self.disjoint if name in arguments),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ the same text.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,12 +21,15 @@ from dynaflow_dsl.cli.foreign import import_module_file
 from dynaflow_dsl.cli.modules import MARK, ModuleFiles, ModuleText
 from dynaflow_dsl.cli.staleness import compare, helped_by_program
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
+from dynaflow_dsl.diagnostics.render import render
 from dynaflow_dsl.integrations.dynamo.calls import Binds, Step
 from dynaflow_dsl.integrations.dynamo.retrace import Retraced
 from dynaflow_dsl.integrations.dynamo.weights import Structure
 from dynaflow_dsl.resolve.model import ScheduleFile
 from dynaflow_dsl.runtime import Executor, Selected
 from dynaflow_dsl.trace.kernels import KernelReader
+
+_log = logging.getLogger("dynaflow_dsl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +74,17 @@ def compile_graph(
     """The module of a schedule for a graph; raises DiagnosticError.
 
     `name` is the module's, where it is not to be called as the file says. `elsewhere`
-    are names of entries that other graphs are.
+    are names of entries that other graphs are. What is found beside errors is logged.
     """
     spec = retraced.spec
     kernels = KernelReader(spec.device, spec.dtype)
-    return pipeline.compile_schedules(
+    compiled = pipeline.compile_schedules(
         file, retraced.traced, None, kernels, name, elsewhere
-    ).unwrap()
+    )
+    module = compiled.unwrap()
+    for each in compiled.diagnostics:
+        _log.warning("%s", render([each]))
+    return module
 
 
 def check_runs_one(file: ScheduleFile, path: str) -> None:

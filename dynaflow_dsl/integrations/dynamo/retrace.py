@@ -34,6 +34,7 @@ from dynaflow_dsl.integrations.dynamo.model import (
 from dynaflow_dsl.integrations.dynamo.outputs import read_outputs
 from dynaflow_dsl.integrations.dynamo.sources import Owner
 from dynaflow_dsl.integrations.dynamo.weights import stand_in
+from dynaflow_dsl.trace.failures import refuse
 from dynaflow_dsl.trace.model import Entry, TraceSpec
 from dynaflow_dsl.trace.tracing import Captured, trace
 
@@ -91,6 +92,7 @@ def _retrace(
     whole: bool,
 ) -> Retraced:
     inputs = read_inputs(graph)
+    _check_names(meaning, inputs)
     dimensions = name_dimensions(inputs.steps, meaning, wanted)
     outputs = read_outputs(graph, inputs)
     name = entry if isinstance(entry, str) else entry(dimensions.fixed)
@@ -122,6 +124,18 @@ def _retrace(
         dimensions,
         interface_of(inputs, outputs, _written(traced.graphs)),
     )
+
+
+def _check_names(meaning: Meaning, inputs: Inputs) -> None:
+    known = list(dict.fromkeys(item.argument for item in inputs.steps))
+    tables = {"persistent": meaning.persistent, "disjoint": meaning.disjoint}
+    for table, names in tables.items():
+        for name in names:
+            if name not in known:
+                refuse(
+                    f"'{table}' names '{name}', and the inputs of this graph are "
+                    f"{', '.join(known) or 'none'}"
+                )
 
 
 def _model(graph: DynamoGraph, inputs: Inputs) -> torch.nn.Module:

@@ -14,10 +14,12 @@ import pytest
 import torch
 from torch import nn
 
+from dynaflow_dsl import pipeline
 from dynaflow_dsl.cli.foreign import import_module_file
 from dynaflow_dsl.integrations import report
 from dynaflow_dsl.integrations.dynamo.backend import ScheduleWarning
 from dynaflow_dsl.runtime import InputError
+from dynaflow_dsl.trace import Entry, TraceSpec, trace
 from tests.integrations.dynamo.models import (
     HALVES,
     Caching,
@@ -312,6 +314,22 @@ def test_paths_functions_and_marks_name_parts(tmp_path: Path) -> None:
     assert [name for name, _ in report().graphs[0].parts] == ["open", "middle", "close"]
 
 
+def test_both_captures_make_one_module(tmp_path: Path) -> None:
+    schedule = write(tmp_path, THREE_WAYS)
+    model = evaluated(MarkedStack())
+    compiled(model, schedule)(torch.randn(4, 8))
+    file = pipeline.read_schedule("halves.dfs").unwrap()
+    spec = TraceSpec(
+        model=model,
+        entries={"forward": Entry(lambda sizes: (torch.ones(sizes["batch"], 8),))},
+        dims={"x": ("batch", None)},
+        dimensions={"batch": (2, None)},
+    )
+    exported = pipeline.compile_schedules(file, trace(spec, "", {}).unwrap()).unwrap()
+    captured = Path("executors/ways.py").read_text()
+    assert captured == exported.text.replace(" · export, ", " · dynamo, ")
+
+
 @pytest.mark.slow
 def test_parts_are_compiled(tmp_path: Path) -> None:
     model = evaluated(Stack())
@@ -331,6 +349,16 @@ def test_the_log_says_what_became_of_a_graph(
         step(torch.randn(4, 8))
     assert "entry forward: executors/halves.py" in caplog.text
     assert str(report()).splitlines()[0] == "1 graph, 1 scheduled"
+
+
+def test_what_has_no_effect_is_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = HALVES.replace("stream side\n", "stream side (priority = high)\n")
+    step = compiled(evaluated(Stack()), write(tmp_path, text))
+    with caplog.at_level(logging.WARNING, logger="dynaflow_dsl"):
+        step(torch.randn(4, 8))
+    assert "priority" in caplog.text
 
 
 PROGRAM = """

@@ -148,6 +148,14 @@ def test_gradients_may_be_left_to_inductor(tmp_path: Path) -> None:
     assert graph.module is None
 
 
+def test_casts_that_are_not_in_the_graph(tmp_path: Path) -> None:
+    called = step(schedule=write(tmp_path))
+    with torch.autocast("cpu", torch.bfloat16):
+        found = refused(called)
+    assert found.code == "DFS821"
+    assert found.message.startswith("the model is called under torch.autocast")
+
+
 def test_a_model_in_training_mode(tmp_path: Path) -> None:
     model = evaluated(Stack()).train()
     options = {"schedule": write(tmp_path), "dims": {"x": ("batch", None)}}
