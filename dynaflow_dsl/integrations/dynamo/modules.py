@@ -115,7 +115,9 @@ def settle(
     stored = files.read()
     if stored == current:
         return ()
-    missing = stored.module is None and stored.map is None
+    # Other ranks write the same files at the same time: of two, one may be there yet.
+    missing = stored.module in (None, current.module)
+    missing = missing and stored.map in (None, current.map)
     found = compare(relative(files.module), stored, current, "")
     lost = any(item.code in ("DFS504", "DFS505") for item in found)
     foreign = stored.module is not None and not stored.module.startswith(MARK)

@@ -241,3 +241,45 @@ def test_marks_of_the_caller_stay(tmp_path: Path) -> None:
     before = set(vars(x))
     step(x)
     assert set(vars(x)) == before
+
+
+def test_a_compiled_model_inside_another(tmp_path: Path) -> None:
+    """Schedules speak of the model that was given to `torch.compile`."""
+
+    class Outer(nn.Module):
+        def __init__(self, inner: nn.Module) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x) * 2
+
+    model = evaluated(Stack())
+    outer = Outer(compiled(model, write(tmp_path)))
+    x = torch.randn(4, 8)
+    torch.testing.assert_close(outer(x), model(x) * 2)
+    assert report().graphs[0].parts[0][1][0] == "layers.0"
+
+
+def test_the_forward_of_a_model(tmp_path: Path) -> None:
+    model = evaluated(Stack())
+    step = compiled(model.forward, write(tmp_path))
+    x = torch.randn(4, 8)
+    torch.testing.assert_close(step(x), model(x))
+    assert report().graphs[0].function == "Stack.forward"
+
+
+def test_tensors_in_dictionaries_and_keywords(tmp_path: Path) -> None:
+    class Model(Stack):
+        def forward(self, batch: Any, *, scale: torch.Tensor) -> Any:
+            return {"y": super().forward(batch["x"]) * scale, "mask": batch["mask"]}
+
+    model = evaluated(Model())
+    dims = {"batch_x": ("batch", None)}
+    step = compiled(model, write(tmp_path), dims=dims)
+    batch = {"x": torch.randn(4, 8), "mask": torch.ones(4)}
+    scale = torch.full((1,), 3.0)
+    torch.testing.assert_close(step(batch, scale=scale), model(batch, scale=scale))
+    module = import_module_file(Path("executors/halves.py"))
+    loaded = module.load(model, compile=False)
+    assert tuple(type(loaded).inputs) == ("batch_x", "scale")

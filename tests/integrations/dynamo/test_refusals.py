@@ -256,6 +256,15 @@ def test_a_module_that_may_not_be_written(tmp_path: Path) -> None:
     assert not module().exists()
 
 
+def test_a_map_that_another_rank_is_about_to_write(tmp_path: Path) -> None:
+    schedule = made(tmp_path)
+    found = module().with_suffix(".map.json")
+    text = found.read_bytes()
+    found.unlink()
+    step(schedule=schedule)(torch.randn(4, 8))
+    assert found.read_bytes() == text
+
+
 def test_a_module_of_another_schedule_is_stale(tmp_path: Path) -> None:
     made(tmp_path)
     before = module().read_bytes()
