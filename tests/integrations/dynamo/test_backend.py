@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from dynaflow_dsl import pipeline
 from dynaflow_dsl.cli.foreign import import_module_file
