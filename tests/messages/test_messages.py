@@ -87,6 +87,8 @@ TESTED_ELSEWHERE = {
     "DFS815": "tests/runtime/test_ranks.py",
     "DFS816": "tests/runtime/test_ranks.py",
     "DFS817": "tests/runtime/test_groups.py",
+    "DFS820": "tests/integrations/dynamo/test_refusals.py",
+    "DFS821": "tests/integrations/dynamo/test_refusals.py",
     "DFS900": "tests/cli/test_main.py",
 }
 

@@ -186,9 +186,9 @@ def _of_another_piece(operand: Operand, pieces: Sequence[int]) -> Operand | None
         case InputOperand(piece=int(piece)) | PieceOf(_, piece):
             return replace(operand, piece=_after(piece, pieces))
         case Variable(name):
-            stem, _, piece = name.rpartition("_")
-            if stem and piece.isdigit() and int(piece) in pieces:
-                return Variable(f"{stem}_{_after(int(piece), pieces)}")
+            stem, _, number = name.rpartition("_")
+            if stem and number.isdigit() and int(number) in pieces:
+                return Variable(f"{stem}_{_after(int(number), pieces)}")
     return None
 
 

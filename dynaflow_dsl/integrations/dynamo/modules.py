@@ -1,0 +1,155 @@
+"""The module of a schedule for a Dynamo graph: compiled, compared with the one on disk.
+
+The rule is that of `dfsc compile`: a module is current while the compiler would write
+the same text.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from dynaflow_dsl import pipeline
+from dynaflow_dsl.cli.files import relative
+from dynaflow_dsl.cli.foreign import import_module_file
+from dynaflow_dsl.cli.modules import MARK, ModuleFiles, ModuleText
+from dynaflow_dsl.cli.staleness import compare, helped_by_program
+from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
+from dynaflow_dsl.diagnostics.render import render
+from dynaflow_dsl.integrations.dynamo.calls import Binds, Step
+from dynaflow_dsl.integrations.dynamo.retrace import Retraced
+from dynaflow_dsl.integrations.dynamo.weights import Structure
+from dynaflow_dsl.resolve.model import ScheduleFile
+from dynaflow_dsl.runtime import Executor, Selected
+from dynaflow_dsl.trace.kernels import KernelReader
+
+_log = logging.getLogger("dynaflow_dsl")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """What `load` of a generated module is called with."""
+
+    compile: bool = True
+    cache: str | None = None
+    capture: bool = True
+
+    def words(self) -> dict[str, Any]:
+        """As keyword arguments."""
+        return {
+            "compile": self.compile,
+            "cache": self.cache,
+            "capture": self.capture,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class GraphModuleFile:
+    """The generated module of a graph, on disk and current.
+
+    It keeps the structure of the model, and not the model with all of its weights.
+    """
+
+    files: ModuleFiles
+    structure: Structure
+    device: torch.device
+
+    def binds(self, options: LoadOptions) -> Binds:
+        """Binds the module's executor to tensors that are given."""
+        return partial(_bind, self, options)
+
+
+def compile_graph(
+    file: ScheduleFile,
+    retraced: Retraced,
+    name: str | None = None,
+    elsewhere: Sequence[str] = (),
+) -> pipeline.CompiledModule:
+    """The module of a schedule for a graph; raises DiagnosticError.
+
+    `name` is the module's, where it is not to be called as the file says. `elsewhere`
+    are names of entries that other graphs are. What is found beside errors is logged.
+    """
+    spec = retraced.spec
+    kernels = KernelReader(spec.device, spec.dtype)
+    compiled = pipeline.compile_schedules(
+        file, retraced.traced, None, kernels, name, elsewhere
+    )
+    module = compiled.unwrap()
+    for each in compiled.diagnostics:
+        _log.warning("%s", render([each]))
+    return module
+
+
+def check_runs_one(file: ScheduleFile, path: str) -> None:
+    """Refuse a file of which nobody knows which schedule a graph runs.
+
+    Raises DiagnosticError (DFS821).
+    """
+    count = len(file.schedules)
+    if file.select is not None or count == 1:
+        return
+    said = f"{path} has {count or 'no'} schedules, and a graph runs one"
+    helps = ["name a file with a schedule, which may import from this one"]
+    if count:
+        helps = ["let a `select` choose between them, or give each a file"]
+    raise DiagnosticError([Diagnostic("DFS821", said, helps=tuple(helps))])
+
+
+def settle(
+    files: ModuleFiles, compiled: pipeline.CompiledModule, write: str
+) -> tuple[Diagnostic, ...]:
+    """Make the module on disk the compiled one, as far as `write` allows it.
+
+    "missing" writes a module that is not there, "always" one that is stale too, and
+    "never" none. Gives what is wrong where the module on disk is another one and may
+    not be written over: nothing where it is current.
+    """
+    current = ModuleText(compiled.text, compiled.map)
+    stored = files.read()
+    if stored == current:
+        return ()
+    # Other ranks write the same files at the same time: of two, one may be there yet.
+    missing = stored.module in (None, current.module)
+    missing = missing and stored.map in (None, current.map)
+    found = compare(relative(files.module), stored, current, "")
+    lost = any(item.code in ("DFS504", "DFS505") for item in found)
+    foreign = stored.module is not None and not stored.module.startswith(MARK)
+    if (missing and write == "missing") or (
+        write == "always" and not lost and not foreign
+    ):
+        files.write(current)
+        return ()
+    return helped_by_program(found)
+
+
+def _bind(
+    made: GraphModuleFile, options: LoadOptions, tensors: Mapping[str, torch.Tensor]
+) -> Step:
+    module = import_module_file(made.files.module)
+    return load_step(module, made.structure, tensors, made.device, options)
+
+
+def load_step(
+    module: ModuleType,
+    structure: Structure,
+    tensors: Mapping[str, torch.Tensor],
+    device: torch.device,
+    options: LoadOptions,
+) -> Step:
+    """The step of a generated module, bound to tensors by their paths in a model.
+
+    Raises LoadError.
+    """
+    # The model's source was compared when it was traced, just before.
+    loaded = module.load(
+        structure.holding(tensors), device, check="none", **options.words()
+    )
+    assert isinstance(loaded, Executor | Selected)
+    return loaded

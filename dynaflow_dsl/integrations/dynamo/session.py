@@ -1,0 +1,310 @@
+"""One model under one schedule: the graphs that Dynamo hands over, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+
+from dynaflow_dsl import pipeline
+from dynaflow_dsl.bind.selectors import matches
+from dynaflow_dsl.cli.files import relative
+from dynaflow_dsl.cli.modules import ModuleFiles, default_folder
+from dynaflow_dsl.cli.project import find_project
+from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
+from dynaflow_dsl.graph.digest import graph_digest
+from dynaflow_dsl.integrations.dynamo.calls import Bindings, GraphCall
+from dynaflow_dsl.integrations.dynamo.dimensions import Dimensions, name_dimensions
+from dynaflow_dsl.integrations.dynamo.frames import OpenAxis, close_axes, open_axes
+from dynaflow_dsl.integrations.dynamo.inputs import read_inputs
+from dynaflow_dsl.integrations.dynamo.model import DynamoGraph, Inputs, Meaning
+from dynaflow_dsl.integrations.dynamo.modules import (
+    GraphModuleFile,
+    check_runs_one,
+    compile_graph,
+    settle,
+)
+from dynaflow_dsl.integrations.dynamo.options import Options
+from dynaflow_dsl.integrations.dynamo.report import parts_of
+from dynaflow_dsl.integrations.dynamo.retrace import retrace
+from dynaflow_dsl.integrations.dynamo.wanted import (
+    dimensions_of,
+    fills,
+    no_dimension,
+    still_fixed,
+)
+from dynaflow_dsl.integrations.dynamo.weights import structure_of
+from dynaflow_dsl.resolve.model import ScheduleFile
+
+# The name of a graph that nothing else names.
+ENTRY = "forward"
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """A graph that runs as its schedule says."""
+
+    call: GraphCall
+    entry: str
+    module: str
+    parts: tuple[tuple[str, tuple[str, ...]], ...]
+    reused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Unscheduled:
+    """A graph of which the schedule says nothing, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    entry: str
+    digest: str
+    module: str
+    parts: tuple[tuple[str, tuple[str, ...]], ...]
+    bindings: Bindings
+
+
+@dataclass(slots=True)
+class Session:
+    """What is known of a model's graphs under one set of options.
+
+    `dims` are the names of axes in earlier graphs, which hold for later ones: a batch
+    of one row is fixed to Dynamo, and still the batch. `opened` are axes that Dynamo
+    was asked to leave open, and `marked` the tensors whose marks are to be taken off.
+    """
+
+    options: Options
+    file: ScheduleFile
+    made: list[_Made] = field(default_factory=list)
+    dims: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
+    opened: set[tuple[str, int]] = field(default_factory=set)
+    marked: list[OpenAxis] = field(default_factory=list)
+
+    def schedule(
+        self, graph: DynamoGraph, modules: Iterable[str], *, whole: bool
+    ) -> Scheduled | Unscheduled:
+        """The executor of a graph in which `modules` run; `whole` says that it is all
+        of the model.
+
+        Raises DiagnosticError for a graph that the schedule does not fit, and what
+        Dynamo needs to begin the frame anew with more of its axes open.
+        """
+        close_axes(self.marked)
+        self.marked.clear()
+        if not whole and not self._holds_some(modules):
+            return Unscheduled("it holds none of the modules that the schedule names")
+        _check_gradients(graph.examples)
+        _check_autocast(graph.examples)
+        inputs = read_inputs(graph)
+        meaning = self._meaning(inputs, whole=whole)
+        wanted = dimensions_of(self.file)
+        dimensions = name_dimensions(inputs.steps, meaning, wanted)
+        for name in sorted(wanted):
+            reason = self._fixed(name, graph, inputs, meaning, dimensions)
+            if reason is not None:
+                return Unscheduled(reason)
+        self.opened.clear()
+        return self._scheduled(graph, meaning, wanted, whole=whole)
+
+    def _scheduled(
+        self,
+        graph: DynamoGraph,
+        meaning: Meaning,
+        wanted: frozenset[str],
+        *,
+        whole: bool,
+    ) -> Scheduled:
+        retraced = retrace(graph, meaning, self._entry, wanted, whole).unwrap()
+        (traced,) = retraced.traced.graphs
+        self.dims.update(
+            {key: axes for key, axes in retraced.dimensions.dims.items() if any(axes)}
+        )
+        digest = graph_digest(traced)
+        for made in self.made:
+            if made.digest == digest:
+                call = GraphCall(retraced.interface, made.bindings)
+                return Scheduled(call, made.entry, made.module, made.parts, True)
+        entry = _free(traced.entry, [made.entry for made in self.made])
+        renamed = replace(retraced.traced, graphs=(replace(traced, entry=entry),))
+        files = self._files(entry)
+        compiled = compile_graph(
+            self.file,
+            replace(retraced, traced=renamed),
+            files.module.stem,
+            tuple(self.options.entries),
+        )
+        if found := settle(files, compiled, self.options.write):
+            raise DiagnosticError(found)
+        module = GraphModuleFile(
+            files,
+            structure_of(retraced.spec.model),
+            _device(graph.examples, retraced.spec.device),
+        )
+        bindings = Bindings(module.binds(self.options.load))
+        parts = parts_of(compiled.bindings)
+        made = _Made(entry, digest, relative(files.module), parts, bindings)
+        self.made.append(made)
+        call = GraphCall(retraced.interface, bindings)
+        return Scheduled(call, entry, made.module, parts, False)
+
+    def _meaning(self, inputs: Inputs, *, whole: bool) -> Meaning:
+        """What the caller says, and what earlier graphs of the model showed."""
+        given = self.options.meaning
+        if self.made or not whole:
+            # Later graphs, and those around a break, may have fewer inputs.
+            given = given.of(inputs.steps)
+        if self.options.meaning.dims:
+            return given
+        ndim = {item.key: item.tensor.ndim for item in inputs.steps}
+        known = {k: axes for k, axes in self.dims.items() if ndim.get(k) == len(axes)}
+        return replace(given, dims=known)
+
+    def _entry(self, fixed: Mapping[str, int]) -> str:
+        for name, sizes in self.options.entries.items():
+            if all(fixed.get(key) == size for key, size in sizes.items()):
+                return name
+        return ENTRY
+
+    def _holds_some(self, modules: Iterable[str]) -> bool:
+        paths = {
+            tuple(path.split(".")[:depth])
+            for path in modules
+            for depth in range(1, path.count(".") + 2)
+        }
+        for schedule in self.file.schedules:
+            for section in schedule.sections:
+                if section.each is None:
+                    return True
+                pattern = section.each.path.pattern
+                if any(matches(pattern, path) for path in paths):
+                    return True
+        return False
+
+    def _fixed(
+        self,
+        name: str,
+        graph: DynamoGraph,
+        inputs: Inputs,
+        meaning: Meaning,
+        dimensions: Dimensions,
+    ) -> str | None:
+        """Why a graph has too few rows of a dimension to be split, None if it has not.
+
+        Where Dynamo fixed a size that it need not fix, it is asked to leave it open.
+        """
+        if name in dimensions.bounds:
+            return None
+        size = dimensions.fixed.get(name)
+        if size is None:
+            raise no_dimension(self.file, name, inputs)
+        if size > 1:
+            self._open(name, graph, inputs, meaning)
+            self.opened.clear()
+            raise still_fixed(self.file, name, size)
+        if not any(fills(schedule, name, size) for schedule in self.file.schedules):
+            return f"{name} is {size} in it, too few for the pieces of the split"
+        return None
+
+    def _open(
+        self, name: str, graph: DynamoGraph, inputs: Inputs, meaning: Meaning
+    ) -> None:
+        axes = []
+        for item in inputs.steps:
+            for axis, named in enumerate(meaning.dims.get(item.key, ())):
+                tensor = graph.examples[item.position]
+                place = (item.label, axis)
+                if named != name or place in self.opened:
+                    continue
+                if isinstance(tensor, torch.Tensor):
+                    axes.append(OpenAxis(tensor, axis, frozenset(vars(tensor))))
+                    self.opened.add(place)
+        if axes:
+            self.marked += axes
+            open_axes(axes)
+
+    def _files(self, entry: str) -> ModuleFiles:
+        suffix = "" if entry == ENTRY else f"_{entry}"
+        module = self.options.module
+        if module is not None and module.suffix == ".py":
+            return ModuleFiles.of(module.parent, f"{module.stem}{suffix}")
+        folder = module or default_folder(find_project(Path.cwd()))
+        name = pipeline.module_name(self.file, pipeline.main_path(self.file))
+        return ModuleFiles.of(folder, f"{name}{suffix}")
+
+
+_sessions: WeakKeyDictionary[torch.nn.Module, list[Session]] = WeakKeyDictionary()
+
+
+def session(model: torch.nn.Module, options: Options) -> Session:
+    """The session of a model; raises DiagnosticError for a schedule that has errors.
+
+    A file that changed since is another schedule.
+    """
+    path = relative(Path(options.schedule))
+    read = pipeline.read_schedule(path, options.parameters)
+    file = read.unwrap()
+    check_runs_one(file, path)
+    for known in _sessions.setdefault(model, []):
+        if known.options == options and known.file.digest == file.digest:
+            return known
+    made = Session(options, file)
+    _sessions[model].append(made)
+    return made
+
+
+def _check_gradients(examples: Iterable[object]) -> None:
+    if not torch.is_grad_enabled():
+        return
+    if any(isinstance(e, torch.Tensor) and e.requires_grad for e in examples):
+        raise DiagnosticError(
+            [
+                Diagnostic(
+                    "DFS821",
+                    "the model is called with gradients on, and executors have none",
+                    helps=(
+                        "call it under torch.inference_mode() or torch.no_grad()",
+                        'or let Inductor compile such calls: options={"strict": False}',
+                    ),
+                )
+            ]
+        )
+
+
+def _check_autocast(examples: Iterable[object]) -> None:
+    """Refuse casts that happen outside of the graph: no module would have them."""
+    kinds = {e.device.type for e in examples if isinstance(e, torch.Tensor)}
+    if not any(torch.is_autocast_enabled(kind) for kind in sorted(kinds)):
+        return
+    raise DiagnosticError(
+        [
+            Diagnostic(
+                "DFS821",
+                "the model is called under torch.autocast, whose casts are no "
+                "operations of its graph",
+                helps=("give the model its dtype: model.to(torch.bfloat16)",),
+            )
+        ]
+    )
+
+
+def _device(examples: Iterable[Any], kind: str) -> torch.device:
+    """The device of the call that is being compiled."""
+    for example in examples:
+        if isinstance(example, torch.Tensor) and example.device.type == kind:
+            return example.device
+    return torch.device(kind)
+
+
+def _free(name: str, taken: list[str]) -> str:
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f"{name}_{number}"
+    return free

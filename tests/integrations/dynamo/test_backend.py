@@ -1,0 +1,287 @@
+"""`torch.compile(model, backend="dynaflow")`, as a user calls it."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from dynaflow_dsl import pipeline
+from dynaflow_dsl.cli.foreign import import_module_file
+from dynaflow_dsl.integrations import report
+from dynaflow_dsl.integrations.dynamo.backend import ScheduleWarning
+from dynaflow_dsl.runtime import InputError
+from dynaflow_dsl.trace import Entry, TraceSpec, trace
+from tests.integrations.dynamo.compiling import compiled
+from tests.integrations.dynamo.models import (
+    HALVES,
+    Caching,
+    MarkedStack,
+    Stack,
+    evaluated,
+    write,
+)
+
+
+def test_a_dimension_needs_its_name_and_nothing_else(tmp_path: Path) -> None:
+    model = evaluated(Stack())
+    step = compiled(model, write(tmp_path))
+    for rows in (4, 5, 16):
+        x = torch.randn(rows, 8)
+        torch.testing.assert_close(step(x), model(x))
+        assert not [name for name in vars(x) if "dynamo" in name]
+    (graph,) = report().graphs
+    assert (graph.entry, graph.module) == ("forward", "executors/halves.py")
+    layers = tuple(f"layers.{k}" for k in range(4))
+    assert graph.parts == (("expand", layers), ("reduce", layers))
+
+
+def test_a_dimension_that_the_caller_marks_needs_no_name(tmp_path: Path) -> None:
+    model = evaluated(Stack())
+    step = compiled(model, write(tmp_path), dims={})
+    x = torch.randn(6, 8)
+    torch._dynamo.mark_dynamic(x, 0)
+    torch.testing.assert_close(step(x), model(x))
+    assert report().graphs[0].module is not None
+
+
+def test_the_backend_and_load_give_the_same_bits(tmp_path: Path) -> None:
+    model = evaluated(Stack())
+    step = compiled(model, write(tmp_path))
+    first = torch.randn(6, 8)
+    step(first)
+    module = import_module_file(tmp_path / "executors" / "halves.py")
+    loaded = module.load(model, compile=False)
+    for rows in (4, 5, 16):
+        x = torch.randn(rows, 8)
+        assert torch.equal(step(x), loaded(x))
+
+
+def test_writes_lists_sizes_and_tensors_of_the_model(tmp_path: Path) -> None:
+    model = evaluated(Caching())
+    dims = {"x": ("batch", None), "caches.*": ("batch", None)}
+    step = compiled(model, write(tmp_path), dims=dims, persistent=["caches"])
+    for rows in (4, 7):
+        x = torch.randn(rows, 8)
+        mine = [torch.zeros(rows, 16), torch.ones(rows, 16)]
+        theirs = [cache.clone() for cache in mine]
+        got, wanted = step(x, mine), model(x, theirs)
+        assert got[1] == wanted[1] == 2 * rows
+        torch.testing.assert_close(got, wanted)
+        torch.testing.assert_close(mine, theirs)
+    assert len(report().graphs) == 1
+
+
+def test_a_plain_tensor_of_the_model_may_be_written(tmp_path: Path) -> None:
+    model = evaluated(Caching())
+    dims = {"x": ("batch", None), "caches.*": ("batch", None)}
+    step = compiled(model, write(tmp_path), dims=dims)
+    x, caches = torch.randn(4, 8), [torch.zeros(4, 16), torch.zeros(4, 16)]
+    step(x, caches)
+    model.scale.fill_(3.0)
+    got = step(x, [torch.zeros(4, 16), torch.zeros(4, 16)])
+    torch.testing.assert_close(got, model(x, [torch.zeros(4, 16), torch.zeros(4, 16)]))
+
+
+def test_inputs_in_any_layout(tmp_path: Path) -> None:
+    model = evaluated(Stack())
+    step = compiled(model, write(tmp_path))
+    x = torch.randn(8, 6).t()
+    torch.testing.assert_close(step(x), model(x))
+
+
+def test_an_input_that_is_written_has_the_layout_of_executors(tmp_path: Path) -> None:
+    model = evaluated(Caching())
+    dims = {"x": ("batch", None), "caches.*": ("batch", None)}
+    step = compiled(model, write(tmp_path), dims=dims)
+    caches = [torch.zeros(16, 4).t(), torch.zeros(4, 16)]
+    with pytest.raises(InputError, match=r"caches\[0\]"):
+        step(torch.randn(4, 8), caches)
+    assert not caches[0].any()
+
+
+def test_sizes_that_were_equal_by_chance_are_compared_in_every_step(
+    tmp_path: Path,
+) -> None:
+    class Model(Stack):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) + y.sum()
+
+    step = compiled(evaluated(Model()), write(tmp_path), dims={})
+    x, y = torch.randn(4, 8), torch.randn(4, 8)
+    torch._dynamo.mark_dynamic(x, 0)
+    torch._dynamo.mark_dynamic(y, 0)
+    step(x, y)
+    with pytest.raises(InputError, match="batch"):
+        step(x, torch.randn(6, 8))
+
+
+def test_a_function_that_calls_a_model(tmp_path: Path) -> None:
+    model = evaluated(Stack())
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return model(x) * 2
+
+    step = compiled(forward, write(tmp_path))
+    x = torch.randn(4, 8)
+    torch.testing.assert_close(step(x), forward(x))
+    assert report().graphs[0].function.endswith("forward")
+
+
+def test_a_model_that_compiles_itself_in_place(tmp_path: Path) -> None:
+    model = evaluated(Stack())
+    x = torch.randn(4, 8)
+    wanted = model(x)
+    options = {
+        "schedule": write(tmp_path),
+        "compile": False,
+        "dims": {"x": ("batch", None)},
+    }
+    model.compile(backend="dynaflow", options=options)
+    torch.testing.assert_close(model(x), wanted)
+    assert report().graphs[0].module is not None
+
+
+THREE_WAYS = """dfs 1
+
+schedule ways:
+    stream side
+
+    split batch into 2 as half
+
+    each layer in .layers.*:
+        part open on side = .norm + ("function:*.widened" in .)
+        part middle = "mark:activation" in .
+        part close = rest
+
+        order:
+            open[0]
+            open[1] | middle[0]
+            middle[1]
+            close[0]
+            close[1]
+"""
+
+
+def test_paths_functions_and_marks_name_parts(tmp_path: Path) -> None:
+    model = evaluated(MarkedStack())
+    step = compiled(model, write(tmp_path, THREE_WAYS))
+    x = torch.randn(4, 8)
+    torch.testing.assert_close(step(x), model(x))
+    assert [name for name, _ in report().graphs[0].parts] == ["open", "middle", "close"]
+
+
+def test_both_captures_make_one_module(tmp_path: Path) -> None:
+    schedule = write(tmp_path, THREE_WAYS)
+    model = evaluated(MarkedStack())
+    compiled(model, schedule)(torch.randn(4, 8))
+    file = pipeline.read_schedule("halves.dfs").unwrap()
+    spec = TraceSpec(
+        model=model,
+        entries={"forward": Entry(lambda sizes: (torch.ones(sizes["batch"], 8),))},
+        dims={"x": ("batch", None)},
+        dimensions={"batch": (2, None)},
+    )
+    exported = pipeline.compile_schedules(file, trace(spec, "", {}).unwrap()).unwrap()
+    captured = Path("executors/ways.py").read_text()
+    assert captured == exported.text.replace(" · export, ", " · dynamo, ")
+
+
+@pytest.mark.slow
+def test_parts_are_compiled(tmp_path: Path) -> None:
+    model = evaluated(Stack())
+    step = compiled(model, write(tmp_path), compile=True, cache=str(tmp_path / "cache"))
+    for rows in (4, 6):
+        x = torch.randn(rows, 8)
+        torch.testing.assert_close(step(x), model(x))
+    with torch.inference_mode():
+        torch.testing.assert_close(step(x), model(x))
+
+
+def test_the_log_says_what_became_of_a_graph(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    step = compiled(evaluated(Stack()), write(tmp_path))
+    with caplog.at_level(logging.INFO, logger="dynaflow_dsl"):
+        step(torch.randn(4, 8))
+    assert "entry forward: executors/halves.py" in caplog.text
+    assert str(report()).splitlines()[0] == "1 graph, 1 scheduled"
+
+
+def test_what_has_no_effect_is_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = HALVES.replace("stream side\n", "stream side (priority = high)\n")
+    step = compiled(evaluated(Stack()), write(tmp_path, text))
+    with caplog.at_level(logging.WARNING, logger="dynaflow_dsl"):
+        step(torch.randn(4, 8))
+    assert "priority" in caplog.text
+
+
+def test_what_does_not_fit_may_be_left_to_inductor(tmp_path: Path) -> None:
+    text = HALVES.replace(".norm", ".nrom")
+    model = evaluated(Stack())
+    step = compiled(model, write(tmp_path, text), strict=False)
+    x = torch.randn(4, 8)
+    with pytest.warns(ScheduleWarning, match=r"DFS201(.|\n)*nrom"):
+        got = step(x)
+    torch.testing.assert_close(got, model(x))
+    (graph,) = report().graphs
+    assert graph.module is None
+    assert [each.code for each in graph.diagnostics] == ["DFS201"]
+
+
+def test_marks_of_the_caller_stay(tmp_path: Path) -> None:
+    model = evaluated(Stack())
+    step = compiled(model, write(tmp_path))
+    x = torch.randn(4, 8)
+    torch._dynamo.mark_dynamic(x, 0)
+    before = set(vars(x))
+    step(x)
+    assert set(vars(x)) == before
+
+
+def test_a_compiled_model_inside_another(tmp_path: Path) -> None:
+    """Schedules speak of the model that was given to `torch.compile`."""
+
+    class Outer(nn.Module):
+        def __init__(self, inner: nn.Module) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x) * 2
+
+    model = evaluated(Stack())
+    outer = Outer(compiled(model, write(tmp_path)))
+    x = torch.randn(4, 8)
+    torch.testing.assert_close(outer(x), model(x) * 2)
+    assert report().graphs[0].parts[0][1][0] == "layers.0"
+
+
+def test_the_forward_of_a_model(tmp_path: Path) -> None:
+    model = evaluated(Stack())
+    step = compiled(model.forward, write(tmp_path))
+    x = torch.randn(4, 8)
+    torch.testing.assert_close(step(x), model(x))
+    assert report().graphs[0].function == "Stack.forward"
+
+
+def test_tensors_in_dictionaries_and_keywords(tmp_path: Path) -> None:
+    class Model(Stack):
+        def forward(self, batch: Any, *, scale: torch.Tensor) -> Any:
+            return {"y": super().forward(batch["x"]) * scale, "mask": batch["mask"]}
+
+    model = evaluated(Model())
+    dims = {"batch_x": ("batch", None)}
+    step = compiled(model, write(tmp_path), dims=dims)
+    batch = {"x": torch.randn(4, 8), "mask": torch.ones(4)}
+    scale = torch.full((1,), 3.0)
+    torch.testing.assert_close(step(batch, scale=scale), model(batch, scale=scale))
+    module = import_module_file(Path("executors/halves.py"))
+    loaded = module.load(model, compile=False)
+    assert tuple(type(loaded).inputs) == ("batch_x", "scale")
