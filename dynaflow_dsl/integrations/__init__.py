@@ -1,0 +1,1 @@
+"""Scheduled models inside other libraries."""
