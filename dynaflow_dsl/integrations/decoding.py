@@ -33,7 +33,11 @@ _KNOWN = frozenset(
 )
 
 # What a call may leave to the configuration.
-_OF_CONFIGURATION = ("output_attentions", "output_hidden_states", "output_router_logits")
+_OF_CONFIGURATION = (
+    "output_attentions",
+    "output_hidden_states",
+    "output_router_logits",
+)
 
 Prompts: TypeAlias = int | Literal["any"] | None
 
@@ -87,7 +91,8 @@ class DecoderForward(ScheduledForward):
         lengths: Lengths,
         strict: bool,
     ) -> None:
-        super().__init__(model, made, strict)
+        super().__init__(model, strict)
+        self.modules.append(made)
         self.model: PreTrainedModel = model
         self.steps, self.lengths = steps, lengths
         self.memory = StepMemory(cache_shapes(model), lengths.capacity)
@@ -102,7 +107,7 @@ class DecoderForward(ScheduledForward):
         layers = step_layers(cache)
         if layers is None:
             # A generation begins, which is the time to look at the whole model.
-            if (reason := self.changed()) is not None:
+            if (reason := self.watch.change()) is not None:
                 return self.own(reason, given)
             rows, _ = given["input_ids"].shape
             if not self.memory.fill(cache, rows, given["input_ids"].device):
@@ -185,7 +190,8 @@ class DecoderForward(ScheduledForward):
             taken = self.lengths.prompts
             if missing := -length % taken:
                 ids, position = (
-                    torch.nn.functional.pad(one, (missing, 0)) for one in (ids, position)
+                    torch.nn.functional.pad(one, (missing, 0))
+                    for one in (ids, position)
                 )
                 first -= missing
         keys = [layer.keys for layer in layers]

@@ -5,34 +5,37 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MethodType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from dynaflow_dsl.integrations.errors import ScheduleError
 from dynaflow_dsl.integrations.making import MadeModule
-from dynaflow_dsl.runtime.weights import model_tensors
+from dynaflow_dsl.integrations.watching import Watch
+
+Model = TypeVar("Model", bound=torch.nn.Module)
 
 
 @dataclass(frozen=True, slots=True)
 class CallReport:
     """What became of the calls of a scheduled model so far.
 
-    `module` is the file of the module that runs, None for one in memory. `steps` counts
-    the steps of each entry, `own` the calls that the model's own forward took, by
-    reason.
+    `modules` are the files of the modules that run, "in memory" for one without a file.
+    `steps` counts the steps of each entry, `own` the calls that the model's own forward
+    took, by reason.
     """
 
-    module: str | None
+    modules: tuple[str, ...]
     steps: dict[str, int] = field(default_factory=dict)
     own: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """One line for each kind of call."""
-        lines = [f"module: {self.module or 'in memory'}"]
+        lines = [f"module: {module}" for module in self.modules]
         lines += [f"{count} steps of {entry}" for entry, count in self.steps.items()]
         lines += [
             f"{count} calls by the model's own forward: {reason}"
@@ -45,20 +48,19 @@ class ScheduledForward:
     """Stands in an instance's place of `forward`: runs steps where they fit.
 
     A subclass says in `run` what a call becomes; it calls `self.own` for what no step
-    takes. Copies of the model, and what is unpickled of it, run by themselves.
+    takes. `watch` says whether the model is still the one that was scheduled. Copies of the model, and what is unpickled of it, run by themselves.
     """
 
-    def __init__(self, model: torch.nn.Module, made: MadeModule, strict: bool) -> None:
+    def __init__(self, model: torch.nn.Module, strict: bool) -> None:
         self.model = model
-        self.made = made
+        self.modules: list[MadeModule] = []
         self.strict = strict
         self.parameters = inspect.signature(type(model).forward).parameters
         self._names = tuple(self.parameters)[1:]
         self._own = MethodType(type(model).forward, model)
         self._steps: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
-        self._weights = _addresses(model)
-        self._libraries = {type(model).__module__.partition(".")[0], "transformers"}
+        self.watch = Watch(model, _package(model), "transformers")
         # Libraries read the signature of `model.forward`.
         self.__signature__ = inspect.signature(self._own)
         self.__name__ = "forward"
@@ -109,29 +111,12 @@ class ScheduledForward:
 
     def report(self) -> CallReport:
         """What became of the calls so far."""
-        file = self.made.file
+        files = [made.file for made in self.modules]
         return CallReport(
-            None if file is None else file.as_posix(),
+            tuple("in memory" if file is None else file.as_posix() for file in files),
             dict(self._steps),
             dict(self._reasons),
         )
-
-    def changed(self) -> str | None:
-        """What is no longer as it was when the model was scheduled; None if all is.
-
-        Steps read the tensors that the model had then, and call no hook of a module.
-        """
-        now = _addresses(self.model)
-        for path, address in self._weights.items():
-            if now.get(path) != address:
-                return (
-                    f"`{path}` was moved or replaced since the model was scheduled; "
-                    "schedule it again"
-                )
-        for path, module in self.model.named_modules():
-            if path and _has_hooks(module, self._libraries):
-                return f"`{path}` has hooks, which steps do not call"
-        return None
 
     def _not_now(self) -> str | None:
         """Why no call can be a step at the moment; None when one can."""
@@ -155,7 +140,7 @@ class ScheduledForward:
 
 
 def attach(model: torch.nn.Module, forward: ScheduledForward) -> None:
-    """Let an instance run by `forward` until `detach`."""
+    """Let an instance run by `forward` until it is unscheduled."""
     vars(model)["forward"] = forward
 
 
@@ -177,20 +162,40 @@ def check_free(model: torch.nn.Module) -> None:
     vars(model).pop("forward", None)
 
 
-def attached(model: torch.nn.Module) -> ScheduledForward:
-    """The forward of a scheduled model. Raises ScheduleError (DFS830) for others."""
+def unschedule(model: Model) -> Model:
+    """Let a scheduled model run by itself again, as if nothing had been.
+
+    Raises ScheduleError (DFS830) for a model that is not scheduled.
+    """
+    _attached(model)
+    del vars(model)["forward"]
+    return model
+
+
+@contextmanager
+def until_left(model: Model) -> Iterator[Model]:
+    """Unschedules a scheduled model when the `with` statement is left."""
+    forward = _attached(model)
+    try:
+        yield model
+    finally:
+        if vars(model).get("forward") is forward:
+            unschedule(model)
+
+
+def report(model: torch.nn.Module) -> CallReport:
+    """What became of the calls of a scheduled model so far.
+
+    Raises ScheduleError (DFS830) for a model that is not scheduled.
+    """
+    return _attached(model).report()
+
+
+def _attached(model: torch.nn.Module) -> ScheduledForward:
     forward = vars(model).get("forward")
     if not isinstance(forward, ScheduledForward):
-        raise ScheduleError(
-            "DFS830", f"this {type(model).__name__} is not scheduled."
-        )
+        raise ScheduleError("DFS830", f"this {type(model).__name__} is not scheduled.")
     return forward
-
-
-def detach(model: torch.nn.Module) -> None:
-    """Let a scheduled model run by itself again. Raises ScheduleError (DFS830)."""
-    attached(model)
-    del vars(model)["forward"]
 
 
 def _is_own(forward: object, model: torch.nn.Module) -> bool:
@@ -202,21 +207,5 @@ def _own_forward(model: torch.nn.Module) -> Callable[..., Any]:
     return MethodType(type(model).forward, model)
 
 
-def _addresses(model: torch.nn.Module) -> dict[str, tuple[int, torch.dtype]]:
-    return {
-        path: (tensor.data_ptr(), tensor.dtype)
-        for path, tensor in model_tensors(model).items()
-    }
-
-
-def _has_hooks(module: torch.nn.Module, libraries: set[str]) -> bool:
-    """Whether somebody but its library hooked into a module.
-
-    Libraries leave hooks that do nothing unless hidden states are asked for, and such
-    calls are no steps.
-    """
-    hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
-    return any(
-        (getattr(hook, "__module__", "") or "").partition(".")[0] not in libraries
-        for hook in hooks
-    )
+def _package(model: torch.nn.Module) -> str:
+    return type(model).__module__.partition(".")[0]

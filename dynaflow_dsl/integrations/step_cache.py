@@ -171,9 +171,7 @@ def step_layers(cache: object) -> list[StepLayer] | None:
     return list(layers)
 
 
-def _held(
-    cache: Cache, count: int
-) -> list[tuple[torch.Tensor, torch.Tensor]] | None:
+def _held(cache: Cache, count: int) -> list[tuple[torch.Tensor, torch.Tensor]] | None:
     """What a plain cache holds, nothing if it is empty; None for another kind."""
     if type(cache) is not DynamicCache or cache.offloading:
         return None

@@ -25,11 +25,11 @@ from dynaflow_dsl.integrations.decoding import DecoderForward, lengths_of
 from dynaflow_dsl.integrations.errors import ScheduleError
 from dynaflow_dsl.integrations.forwards import (
     CallReport,
-    ScheduledForward,
     attach,
-    attached,
     check_free,
-    detach,
+    report,
+    unschedule,
+    until_left,
 )
 from dynaflow_dsl.integrations.making import (
     MadeModule,
@@ -104,35 +104,13 @@ def schedule(
     return model
 
 
-def unschedule(model: Model) -> Model:
-    """Let a scheduled model run by itself again, as if nothing had been.
-
-    Raises ScheduleError (DFS830) for a model that is not scheduled.
-    """
-    detach(model)
-    return model
-
-
 @contextmanager
 def scheduled(
     model: Model, schedule: str | os.PathLike[str] | ModuleType, **options: Any
 ) -> Iterator[Model]:
     """`schedule` within a `with` statement; the options are the same."""
-    _schedule(model, schedule, **options)
-    forward = attached(model)
-    try:
+    with until_left(_schedule(model, schedule, **options)):
         yield model
-    finally:
-        if vars(model).get("forward") is forward:
-            detach(model)
-
-
-def report(model: PreTrainedModel) -> CallReport:
-    """What became of the calls of a scheduled model so far.
-
-    Raises ScheduleError (DFS830) for a model that is not scheduled.
-    """
-    return attached(model).report()
 
 
 # `schedule` is the name of an argument in the functions above.
@@ -195,7 +173,8 @@ def _check_model(model: object) -> None:
         )
     if model.device.type == "meta":
         raise ScheduleError(
-            "DFS830", "the model is on `meta`, where it has no memory: load its weights."
+            "DFS830",
+            "the model is on `meta`, where it has no memory: load its weights.",
         )
     if model.training:
         raise ScheduleError(

@@ -8,6 +8,7 @@ import torch
 from diffusers import DiTTransformer2DModel
 
 from dynaflow_dsl.models.architecture import TINY, WeightOptions, shape_of
+from dynaflow_dsl.models.denoiser import ENTRY, Kind
 from dynaflow_dsl.trace import Entry, TraceSpec
 
 _SHAPES = {
@@ -66,6 +67,19 @@ class Denoiser(torch.nn.Module):
         return sample
 
 
+DIT = Kind(
+    DiTTransformer2DModel,
+    Denoiser,
+    {"hidden_states": "latents", "timestep": "timestep", "class_labels": "labels"},
+    {
+        "latents": ("batch", None, None, None),
+        "timestep": ("batch",),
+        "labels": ("batch",),
+    },
+    _FIELDS,
+)
+
+
 def denoise(**options: Unpack[Options]) -> TraceSpec:
     """One step for every latent image of a batch, each at a time of its own.
 
@@ -102,17 +116,10 @@ def denoise(**options: Unpack[Options]) -> TraceSpec:
         model=model,
         adapter=Denoiser,
         root="model",
-        entries={"denoise": Entry(lambda sizes: arguments(sizes["batch"]))},
-        dims={
-            "latents": ("batch", None, None, None),
-            "timestep": ("batch",),
-            "labels": ("batch",),
-        },
+        entries={ENTRY: Entry(lambda sizes: arguments(sizes["batch"]))},
+        dims=DIT.dims,
         dimensions={"batch": (1, None)},
-        facts={
-            **{name: getattr(config, field) for name, field in _FIELDS.items()},
-            "hidden": config.num_attention_heads * config.attention_head_dim,
-        },
+        facts=DIT.facts(model),
         device=device,
         dtype=kind,
     )
