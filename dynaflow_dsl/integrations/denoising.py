@@ -143,23 +143,13 @@ class DenoiserForward(ScheduledForward):
 
 
 def _form(kind: Kind, arguments: Mapping[str, torch.Tensor]) -> Form:
-    return tuple(
-        (
-            name,
-            tensor.dtype,
-            tuple(
-                None if axis is not None else size
-                for size, axis in zip(
-                    tensor.shape, _axes(kind, name, tensor), strict=True
-                )
-            ),
-        )
-        for name, tensor in arguments.items()
-    )
-
-
-def _axes(kind: Kind, name: str, tensor: torch.Tensor) -> tuple[str | None, ...]:
-    return kind.dims.get(name, (None,) * tensor.ndim)
+    found = []
+    for name, tensor in arguments.items():
+        axes = kind.dims.get(name, (None,) * tensor.ndim)
+        sizes = zip(tensor.shape, axes, strict=True)
+        fixed = tuple(None if axis is not None else size for size, axis in sizes)
+        found.append((name, tensor.dtype, fixed))
+    return tuple(found)
 
 
 def _form_of(kind: Kind, made: MadeModule) -> Form:
@@ -173,8 +163,8 @@ def _form_of(kind: Kind, made: MadeModule) -> Form:
     if len(entries) > 1 or not inputs or not inputs.keys() <= known:
         raise ScheduleError(
             "DFS830",
-            f"{made.name} is not for denoising steps of a {kind.model.__name__}, whose "
-            f"entry is `{ENTRY}` and whose inputs are among {', '.join(sorted(known))}.",
+            f"{made.name} is not for denoising steps of a {kind.model.__name__}: they "
+            f"are the entry `{ENTRY}`, with inputs of {', '.join(sorted(known))}.",
         )
     found = []
     for name, spec in inputs.items():

@@ -1,9 +1,7 @@
 """Transformers of `diffusers` that run as a schedule says, inside any pipeline.
 
-from dynaflow_dsl.integrations.diffusers import schedule
-
-schedule(pipeline.transformer, "streams.dfs")
-pipeline(prompt)
+After `schedule(pipeline.transformer, "streams.dfs")` each denoising step runs the module
+of the schedule.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, TypeVar
 
-import torch
 from diffusers import ModelMixin
 
 from dynaflow_dsl.cli.options import Given

@@ -48,7 +48,8 @@ class ScheduledForward:
     """Stands in an instance's place of `forward`: runs steps where they fit.
 
     A subclass says in `run` what a call becomes; it calls `self.own` for what no step
-    takes. `watch` says whether the model is still the one that was scheduled. Copies of the model, and what is unpickled of it, run by themselves.
+    takes. `watch` says whether the model is still the one that was scheduled. Copies of
+    the model, and what is unpickled of it, run by themselves.
     """
 
     def __init__(self, model: torch.nn.Module, strict: bool) -> None:

@@ -1,4 +1,4 @@
-"""The module of a schedule for a model in memory: the committed one while it is current.
+"""The module of a schedule for a model: the committed one while it is current.
 
 What `dfsc compile --check` calls current is current here: the model is traced, and the
 text that comes out equals the one on disk.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn, TypeVar
@@ -57,7 +57,7 @@ class Request:
 
     folder: Path | None = None
     write: bool = False
-    given: Given = Given()
+    given: Given = field(default_factory=Given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +205,12 @@ def executors_of(module: ModuleType) -> Mapping[str, type[Executor]]:
     """The entries of a generated module, each with the first of its executors."""
     found: dict[str, type[Executor]] = {}
     for value in vars(module).values():
-        if isinstance(value, type) and issubclass(value, Executor):
-            if value.__module__ == module.__name__:
-                found.setdefault(value.entry, value)
+        if (
+            isinstance(value, type)
+            and issubclass(value, Executor)
+            and value.__module__ == module.__name__
+        ):
+            found.setdefault(value.entry, value)
     return found
 
 

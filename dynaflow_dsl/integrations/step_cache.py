@@ -133,7 +133,7 @@ class StepMemory:
         What a cache of full layers holds already is copied, once.
         """
         held = _held(cache, len(self.shapes))
-        if held is None or held and held[0][0].shape[0] != rows:
+        if held is None or (held and held[0][0].shape[0] != rows):
             return False
         layers = [StepLayer(*pair) for pair in self._take(cache, rows, device)]
         for layer, (keys, values) in zip(layers, held, strict=False):

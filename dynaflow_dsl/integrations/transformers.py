@@ -1,12 +1,8 @@
 """Hugging Face language models that run as a schedule says, inside `generate()`.
 
-    from dynaflow_dsl.integrations.transformers import schedule
-
-    schedule(model, "halves.dfs")
-    model.generate(**inputs, max_new_tokens=64)
-
-Calls of the model that are a prefill or a decode step run the module of the schedule;
-all others run the model's own forward, on the same cache.
+After `schedule(model, "halves.dfs")` calls of the model that are a prefill or a decode
+step run the module of the schedule; all others run the model's own forward, on the same
+cache.
 """
 
 from __future__ import annotations

@@ -1,14 +1,18 @@
 """Is a model still the one that was scheduled?
 
-Steps read the tensors that its modules had when it was loaded, and call no module: other
-tensors, other modules and hooks would go unnoticed.
+Steps read the tensors that its modules had when it was loaded, and call no module:
+other tensors, other modules and hooks would go unnoticed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import torch
+
+_Tensors: TypeAlias = Mapping[str, torch.Tensor | None]
+_Modules: TypeAlias = Mapping[str, torch.nn.Module | None]
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
@@ -22,12 +26,8 @@ class Watch:
 
     def __init__(self, model: torch.nn.Module, *libraries: str) -> None:
         self._libraries = frozenset(libraries)
-        self._tensors: list[
-            tuple[Mapping[str, torch.Tensor | None], str, str, int]
-        ] = []
-        self._modules: list[
-            tuple[Mapping[str, torch.nn.Module | None], str, str, torch.nn.Module]
-        ] = []
+        self._tensors: list[tuple[_Tensors, str, str, int]] = []
+        self._modules: list[tuple[_Modules, str, str, torch.nn.Module]] = []
         for path, module in model.named_modules():
             for table in (module._parameters, module._buffers):
                 self._tensors += [

@@ -1,4 +1,4 @@
-"""Transformers of `diffusers` as trace targets: what they take, and how it is called."""
+"""Transformers of `diffusers` as trace targets: what they take, by which names."""
 
 from __future__ import annotations
 
@@ -37,18 +37,8 @@ class Kind:
 
         Raises ValueError for an unknown size or dtype.
         """
-        dtype = options.get("dtype", "float32")
-        kind = getattr(torch, dtype, None)
-        if not isinstance(kind, torch.dtype):
-            raise ValueError(f"dtype is {dtype!r}, which is none of torch's")
         shape = shape_of(self.model, options, shapes, self.fields)
-        place = "meta" if options.get("meta") else options.get("device", "cpu")
-        with torch.random.fork_rng(), torch.device(place):
-            torch.manual_seed(options.get("seed", 0))
-            model = self.model(**shape)
-        if kind != torch.float32:
-            model = model.to(kind)
-        return model.eval().requires_grad_(False)
+        return random_denoiser(self.model, shape, options)
 
     def facts(self, model: ModelMixin) -> dict[str, Scalar]:
         """The sizes of a model, by the names of a target's options."""
@@ -57,6 +47,26 @@ class Kind:
         hidden = config.num_attention_heads * config.attention_head_dim
         known = {n: size for n, size in found.items() if isinstance(size, int)}
         return {**known, "hidden": hidden}
+
+
+def random_denoiser(
+    model_class: type[ModelMixin], shape: Mapping[str, Any], options: WeightOptions
+) -> ModelMixin:
+    """A model of a shape with random weights in evaluation mode, the same for a seed.
+
+    Raises ValueError for an unknown dtype.
+    """
+    dtype = options.get("dtype", "float32")
+    kind = getattr(torch, dtype, None)
+    if not isinstance(kind, torch.dtype):
+        raise ValueError(f"dtype is {dtype!r}, which is none of torch's")
+    place = "meta" if options.get("meta") else options.get("device", "cpu")
+    with torch.random.fork_rng(), torch.device(place):
+        torch.manual_seed(options.get("seed", 0))
+        model = model_class(**shape)
+    if kind != torch.float32:
+        model = model.to(kind)
+    return model.eval().requires_grad_(False)
 
 
 def denoiser_spec(

@@ -8,7 +8,7 @@ import torch
 from diffusers import DiTTransformer2DModel
 
 from dynaflow_dsl.models.architecture import TINY, WeightOptions, shape_of
-from dynaflow_dsl.models.denoiser import ENTRY, Kind
+from dynaflow_dsl.models.denoiser import ENTRY, Kind, random_denoiser
 from dynaflow_dsl.trace import Entry, TraceSpec
 
 _SHAPES = {
@@ -86,23 +86,11 @@ def denoise(**options: Unpack[Options]) -> TraceSpec:
     `xl` is published with patches of two. Raises ValueError for an unknown size or
     dtype.
     """
-    dtype, device = options.get("dtype", "float32"), options.get("device", "cpu")
-    kind = getattr(torch, dtype, None)
-    if not isinstance(kind, torch.dtype):
-        raise ValueError(f"dtype is {dtype!r}, which is none of torch's")
     shape = shape_of(DiTTransformer2DModel, options, _SHAPES, _FIELDS)
     # Noise and its variance.
     shape["out_channels"] = 2 * shape["in_channels"]
-    with (
-        torch.random.fork_rng(),
-        torch.device("meta" if options.get("meta") else device),
-    ):
-        torch.manual_seed(options.get("seed", 0))
-        model = DiTTransformer2DModel(**shape)
-    if kind != torch.float32:
-        model = model.to(kind)
-    model = model.eval().requires_grad_(False)
-    config = model.config
+    model = random_denoiser(DiTTransformer2DModel, shape, options)
+    config, kind = model.config, model.dtype
 
     def arguments(rows: int) -> tuple[torch.Tensor, ...]:
         latents = torch.randn(
@@ -120,6 +108,6 @@ def denoise(**options: Unpack[Options]) -> TraceSpec:
         dims=DIT.dims,
         dimensions={"batch": (1, None)},
         facts=DIT.facts(model),
-        device=device,
+        device=options.get("device", "cpu"),
         dtype=kind,
     )

@@ -6,7 +6,7 @@ attention alone; in those after them both are one sequence.
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 from diffusers import FluxTransformer2DModel
@@ -15,7 +15,7 @@ from dynaflow_dsl.models.architecture import TINY, WeightOptions
 from dynaflow_dsl.models.denoiser import Kind, denoiser_spec
 from dynaflow_dsl.trace import TraceSpec
 
-_SHAPES = {
+_SHAPES: dict[str, dict[str, Any]] = {
     TINY: {
         "num_layers": 3,
         "num_single_layers": 2,

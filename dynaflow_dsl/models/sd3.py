@@ -6,7 +6,7 @@ alone (https://arxiv.org/abs/2403.03206).
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 from diffusers import SD3Transformer2DModel
@@ -15,7 +15,7 @@ from dynaflow_dsl.models.architecture import TINY, WeightOptions
 from dynaflow_dsl.models.denoiser import Kind, denoiser_spec
 from dynaflow_dsl.trace import TraceSpec
 
-_SHAPES = {
+_SHAPES: dict[str, dict[str, Any]] = {
     TINY: {
         "num_layers": 4,
         "num_attention_heads": 4,
