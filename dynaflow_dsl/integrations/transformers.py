@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar
 from transformers import PreTrainedModel
 
 from dynaflow_dsl.cli.options import Given
+from dynaflow_dsl.integrations.agreement import disagreement
 from dynaflow_dsl.integrations.decoding import DecoderForward, lengths_of
 from dynaflow_dsl.integrations.errors import ScheduleError
 from dynaflow_dsl.integrations.forwards import (
@@ -85,6 +86,13 @@ def schedule(
     check_free(model)
     given = Given(dict(parameters or {}), dict(facts or {}))
     made = _made(model, schedule, capacity, Request(_path(folder), write, given))
+    lengths = lengths_of(_inputs(made.module), made.name)
+    if (difference := disagreement(model, lengths.capacity)) is not None:
+        raise ScheduleError(
+            "DFS830",
+            f"{type(model).__name__} is called in another way than the adapter of "
+            f"decoders calls it: {difference}.",
+        )
     loaded = made.module.load(
         model,
         model.device,
@@ -95,7 +103,6 @@ def schedule(
         facts=facts,
     )
     steps = steps_of(loaded, made.name)
-    lengths = lengths_of(_inputs(made.module), made.name)
     attach(model, DecoderForward(model, made, steps, lengths, strict))
     return model
 

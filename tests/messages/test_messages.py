@@ -84,6 +84,8 @@ TESTED_ELSEWHERE = {
     "DFS808": "tests/cli/test_verify.py",
     "DFS809": "tests/runtime/test_facts.py",
     "DFS810": "tests/runtime/test_checking.py",
+    "DFS830": "tests/integrations/hugging_face/test_refusals.py",
+    "DFS831": "tests/integrations/hugging_face/test_refusals.py",
     "DFS900": "tests/cli/test_main.py",
 }
 
