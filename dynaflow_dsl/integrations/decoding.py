@@ -169,7 +169,7 @@ class DecoderForward(ScheduledForward):
         if mask is not None and mask.shape != (rows, held + length):
             shape = tuple(mask.shape)
             return f"its mask has the shape {shape}, not {(rows, held + length)}"
-        if mask is not None and length > 1 and not bool(mask[:, -1].all()):
+        if mask is not None and length > 1 and _ends_in_padding(mask):
             return "prompts are padded on the right"
         position = given.get("position_ids")
         if position is None:
@@ -245,6 +245,12 @@ def _other_cache(cache: object) -> str:
     if kind == "DynamicCache":
         return "its DynamicCache holds other rows, or only the last part of a text"
     return f"its cache is a {kind}, and steps write a DynamicCache"
+
+
+def _ends_in_padding(mask: torch.Tensor) -> bool:
+    """Whether a row has tokens and then padding; a piece of a prompt may have none."""
+    tokens = mask.bool()
+    return bool((tokens.any(1) & ~tokens[:, -1]).any())
 
 
 def _is_one(value: object) -> bool:
