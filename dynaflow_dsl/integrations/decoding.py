@@ -158,11 +158,14 @@ class DecoderForward(ScheduledForward):
                 )
             start += missing
         end = start + held + length
-        if end > self.lengths.capacity or first.keys.shape[2] != self.lengths.capacity:
+        capacity, places = self.lengths.capacity, first.keys.shape[2]
+        if end > capacity:
             return (
-                f"the text needs more than the {self.lengths.capacity} places of the "
-                "cache: `capacity` gives it more"
+                f"the text needs more than the {capacity} places of the cache: "
+                "`capacity` gives it more"
             )
+        if places != capacity:
+            return f"it brings a cache of {places} places, and steps take {capacity}"
         if first.batch_size != rows:
             return f"the cache has {first.batch_size} rows, and the call {rows}"
         mask = given.get("attention_mask")

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from diffusers import ModelMixin
 
-from dynaflow_dsl.models.architecture import WeightOptions, shape_of
+from dynaflow_dsl.models.architecture import WeightOptions
 from dynaflow_dsl.trace import Entry, Scalar, TraceSpec
 
 ENTRY = "denoise"
@@ -29,16 +29,6 @@ class Kind:
     arguments: Mapping[str, str]
     dims: Mapping[str, tuple[str | None, ...]]
     fields: Mapping[str, str]
-
-    def random(
-        self, options: WeightOptions, shapes: Mapping[str, Mapping[str, Any]]
-    ) -> ModelMixin:
-        """A model with random weights in evaluation mode, always the same for a seed.
-
-        Raises ValueError for an unknown size or dtype.
-        """
-        shape = shape_of(self.model, options, shapes, self.fields)
-        return random_denoiser(self.model, shape, options)
 
     def facts(self, model: ModelMixin) -> dict[str, Scalar]:
         """The sizes of a model, by the names of a target's options."""

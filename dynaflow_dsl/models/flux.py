@@ -11,8 +11,8 @@ from typing import Any, Unpack
 import torch
 from diffusers import FluxTransformer2DModel
 
-from dynaflow_dsl.models.architecture import TINY, WeightOptions
-from dynaflow_dsl.models.denoiser import Kind, denoiser_spec
+from dynaflow_dsl.models.architecture import TINY, WeightOptions, shape_of
+from dynaflow_dsl.models.denoiser import Kind, denoiser_spec, random_denoiser
 from dynaflow_dsl.trace import TraceSpec
 
 _SHAPES: dict[str, dict[str, Any]] = {
@@ -117,9 +117,12 @@ def denoise(**options: Unpack[Options]) -> TraceSpec:
 
     `schnell` and `dev` are published. Raises ValueError for an unknown size or dtype.
     """
-    model = FLUX.random(options, _SHAPES)
+    shape = shape_of(FluxTransformer2DModel, options, _SHAPES, FLUX.fields)
+    model = random_denoiser(FluxTransformer2DModel, shape, options)
     config, kind = model.config, model.dtype
-    side, text = options.get("image", 4), options.get("text", 6)
+    tiny = options.get("size", TINY) == TINY
+    side = options.get("image", 4 if tiny else 64)
+    text = options.get("text", 6 if tiny else 512)
     places = torch.zeros(side, side, 3, dtype=kind)
     places[..., 1] += torch.arange(side)[:, None]
     places[..., 2] += torch.arange(side)[None, :]

@@ -11,8 +11,8 @@ from typing import Any, Unpack
 import torch
 from diffusers import SD3Transformer2DModel
 
-from dynaflow_dsl.models.architecture import TINY, WeightOptions
-from dynaflow_dsl.models.denoiser import Kind, denoiser_spec
+from dynaflow_dsl.models.architecture import TINY, WeightOptions, shape_of
+from dynaflow_dsl.models.denoiser import Kind, denoiser_spec, random_denoiser
 from dynaflow_dsl.trace import TraceSpec
 
 _SHAPES: dict[str, dict[str, Any]] = {
@@ -25,30 +25,37 @@ _SHAPES: dict[str, dict[str, Any]] = {
         "sample_size": 8,
         "patch_size": 2,
         "joint_attention_dim": 24,
-        "caption_projection_dim": 32,
         "pooled_projection_dim": 16,
         "pos_embed_max_size": 8,
     },
     "medium": {
         "num_layers": 24,
         "num_attention_heads": 24,
-        "caption_projection_dim": 1536,
         "pos_embed_max_size": 192,
     },
-    "large": {
+    "3.5-medium": {
+        "num_layers": 24,
+        "num_attention_heads": 24,
+        "pos_embed_max_size": 384,
+        "qk_norm": "rms_norm",
+        "dual_attention_layers": tuple(range(13)),
+    },
+    "3.5-large": {
         "num_layers": 38,
         "num_attention_heads": 38,
-        "caption_projection_dim": 2432,
         "pos_embed_max_size": 192,
         "qk_norm": "rms_norm",
     },
 }
+# Tokens of two encoders of CLIP together, and of T5.
+_TEXT = 77 + 256
 
 
 class Options(WeightOptions, total=False):
     """What the target may be given; sizes go before those of the shape.
 
-    `image` is the height and width of latents, `text` the number of tokens.
+    `image` is the height and width of latents, `text` the number of tokens. The first
+    `dual` blocks attend a second time, to the image alone.
     """
 
     layers: int
@@ -58,6 +65,7 @@ class Options(WeightOptions, total=False):
     image: int
     patch: int
     text: int
+    dual: int
 
 
 class JointDenoiser(torch.nn.Module):
@@ -120,13 +128,19 @@ SD3 = Kind(
 def denoise(**options: Unpack[Options]) -> TraceSpec:
     """One step for every latent image and text of a batch.
 
-    `medium` and `large` are published. With guidance the first half of the batch has
+    `medium`, `3.5-medium` and `3.5-large` are published. With guidance the first half of the batch has
     empty texts, so that two pieces of it are the two branches. Raises ValueError for an
     unknown size or dtype.
     """
-    model = SD3.random(options, _SHAPES)
+    shape = shape_of(SD3Transformer2DModel, options, _SHAPES, SD3.fields)
+    width = shape.get("attention_head_dim", 64)
+    shape["caption_projection_dim"] = shape["num_attention_heads"] * width
+    if "dual" in options:
+        shape["dual_attention_layers"] = tuple(range(options["dual"]))
+    model = random_denoiser(SD3Transformer2DModel, shape, options)
     config, kind = model.config, model.dtype
-    side, text = config.sample_size, options.get("text", 6)
+    tiny = options.get("size", TINY) == TINY
+    side, text = config.sample_size, options.get("text", 6 if tiny else _TEXT)
     shapes = {
         "hidden_states": (1, config.in_channels, side, side),
         "encoder_hidden_states": (1, text, config.joint_attention_dim),

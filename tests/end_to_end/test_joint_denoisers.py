@@ -10,6 +10,7 @@ import torch
 
 pytest.importorskip("diffusers")
 
+from dynaflow_dsl.diagnostics import DiagnosticError
 from dynaflow_dsl.models import flux, sd3
 from tests.end_to_end.building import build, run_verify
 
@@ -17,7 +18,7 @@ SCHEDULES = Path(__file__).parents[2] / "schedules" / "diffusers"
 
 TARGETS = {
     "sd3": sd3.denoise,
-    "sd3.5": lambda: sd3.denoise(layers=3, heads=2),
+    "sd3, attending twice": lambda: sd3.denoise(layers=4, heads=2, dual=3),
     "flux": flux.denoise,
 }
 
@@ -54,3 +55,13 @@ def test_streams_of_text_and_image_are_unordered(name: str, tmp_path: Path) -> N
     assert report.ok, str(report)
     assert "unordered: image | text" in str(report)
     assert "unordered: image_in | text_in" in str(report)
+
+
+def test_blocks_that_attend_twice_are_an_each_of_their_own(tmp_path: Path) -> None:
+    text = (SCHEDULES / "streams.dfs").read_text(encoding="utf-8")
+    spec = sd3.denoise(dual=2)
+    with pytest.raises(DiagnosticError, match="DFS205: image_in differs"):
+        build(spec, text, tmp_path)
+    made = build(spec, text.replace("having .ff_context", "having .attn2"), tmp_path)
+    (report,) = run_verify(made, batches=(2,))
+    assert report.ok, str(report)

@@ -109,7 +109,9 @@ def test_a_file_of_somebody_else_is_not_written_over(home: Path) -> None:
 
 
 def test_parameters_hold_until_others_are_given(home: Path) -> None:
-    text = text_of().replace("halves:", "halves(ways = 2):").replace("into 2", "into ways")
+    text = (
+        text_of().replace("halves:", "halves(ways = 2):").replace("into 2", "into ways")
+    )
     (home / "halves.dfs").write_text(text)
     run(capacity=CAPACITY, write=True, parameters={"ways": "3"})
     assert "batch in 3 pieces" in files(home)["halves.py"].decode()
@@ -119,7 +121,9 @@ def test_parameters_hold_until_others_are_given(home: Path) -> None:
 
 
 def test_facts_are_required_and_given(home: Path) -> None:
-    text = text_of().replace("    stream", "    require layers == 3 and mine\n\n    stream")
+    text = text_of().replace(
+        "    stream", "    require layers == 3 and mine\n\n    stream"
+    )
     (home / "halves.dfs").write_text(text)
     with pytest.raises(DiagnosticError, match="DFS106"):
         run()
