@@ -1,7 +1,8 @@
 """Does the adapter call a model as `generate()` does?
 
-Steps are made from the adapter, which knows decoders in general. A model of a class that
-nobody tried may read its mask or its positions in another way; two short calls tell.
+Steps are made from the adapter, which knows decoders in general. A model of a class
+that nobody tried may read its mask or its positions in another way; two short calls
+tell.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def _own(model: PreTrainedModel) -> list[torch.Tensor]:
     prompt, token = _tokens(model)
     position, mask, _ = _inputs(model, _SEQUENCE)
     takes = inspect.signature(type(model).forward).parameters
-    cache, found = DynamicCache(config=model.config.get_text_config()), []
+    cache = DynamicCache(config=model.config.get_text_config())
+    found: list[torch.Tensor] = []
     for ids in (prompt, token):
         options: dict[str, Any] = {}
         if "position_ids" in takes:

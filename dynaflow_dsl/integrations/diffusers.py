@@ -1,7 +1,7 @@
 """Transformers of `diffusers` that run as a schedule says, inside any pipeline.
 
-After `schedule(pipeline.transformer, "streams.dfs")` each denoising step runs the module
-of the schedule.
+After `schedule(pipeline.transformer, "streams.dfs")` each denoising step runs the
+module of the schedule.
 """
 
 from __future__ import annotations

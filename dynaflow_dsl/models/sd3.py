@@ -128,9 +128,9 @@ SD3 = Kind(
 def denoise(**options: Unpack[Options]) -> TraceSpec:
     """One step for every latent image and text of a batch.
 
-    `medium`, `3.5-medium` and `3.5-large` are published. With guidance the first half of the batch has
-    empty texts, so that two pieces of it are the two branches. Raises ValueError for an
-    unknown size or dtype.
+    `medium`, `3.5-medium` and `3.5-large` are published. With guidance the first half
+    of the batch has empty texts, so that two pieces of it are the two branches. Raises
+    ValueError for an unknown size or dtype.
     """
     shape = shape_of(SD3Transformer2DModel, options, _SHAPES, SD3.fields)
     width = shape.get("attention_head_dim", 64)

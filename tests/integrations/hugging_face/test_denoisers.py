@@ -239,7 +239,8 @@ def test_what_is_refused(tmp_path: Path) -> None:
     wrong.write_text("dfs 1\n\nschedule wrong\n")
     with pytest.raises(DiagnosticError, match="DFS010"):
         schedule(spec.model, wrong)
-    text = "dfs 1\n\nschedule all:\n    part p = .transformer_blocks\n\n    order:\n        p\n"
+    whole = "    part p = .transformer_blocks\n\n    order:\n        p\n"
+    text = f"dfs 1\n\nschedule all:\n{whole}"
     made = build(flux.denoise(), text, tmp_path)
     with pytest.raises(ScheduleError, match="is not for denoising steps of a SD3"):
         schedule(spec.model, made.module)

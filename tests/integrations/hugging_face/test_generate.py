@@ -129,12 +129,9 @@ def test_guesses_that_are_taken_back_run_between_steps() -> None:
     model, inputs = model_of(), prompts(1, 12, padded=False)
     inputs["input_ids"][:, 6:] = inputs["input_ids"][:, :6]
     expected = generate(model, inputs, max_new_tokens=20)
-    with scheduled(model, module_of(), compile=False):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
-            found = generate(
-                model, inputs, max_new_tokens=20, prompt_lookup_num_tokens=3
-            )
+    with scheduled(model, module_of(), compile=False), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        found = generate(model, inputs, max_new_tokens=20, prompt_lookup_num_tokens=3)
     assert torch.equal(found, expected)
 
 

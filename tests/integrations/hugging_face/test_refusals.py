@@ -236,11 +236,12 @@ def test_other_caches_than_the_module_has() -> None:
         ),
     }
     expected = generate(model, longer, max_new_tokens=4)
-    with scheduled(model, module_of(), compile=False):
-        with pytest.warns(RuntimeWarning, match="a cache of 32 places"):
-            found = generate(
-                model, longer, past_key_values=short.past_key_values, max_new_tokens=4
-            )
+    cache = short.past_key_values
+    with (
+        scheduled(model, module_of(), compile=False),
+        pytest.warns(RuntimeWarning, match="a cache of 32 places"),
+    ):
+        found = generate(model, longer, past_key_values=cache, max_new_tokens=4)
     assert torch.equal(found, expected)
 
 
@@ -265,7 +266,9 @@ def test_rows_that_come_and_go() -> None:
             logits_to_keep=1,
         )
         torch.testing.assert_close(again.logits, first.logits[:2])
-        with pytest.warns(RuntimeWarning, match="the cache has 2 rows, and the call 5"):
-            with pytest.raises(RuntimeError):
-                model(**inputs, past_key_values=cache, logits_to_keep=1)
+        with (
+            pytest.warns(RuntimeWarning, match="the cache has 2 rows, and the call 5"),
+            pytest.raises(RuntimeError),
+        ):
+            model(**inputs, past_key_values=cache, logits_to_keep=1)
     assert chosen.logits.shape[0] == 2
