@@ -53,6 +53,7 @@ def schedule(
     schedule: str | os.PathLike[str] | ModuleType,
     *,
     capacity: int | None = None,
+    sequence: int | None = None,
     folder: str | os.PathLike[str] | None = None,
     write: bool = False,
     parameters: Mapping[str, str] | None = None,
@@ -67,11 +68,14 @@ def schedule(
 
     `schedule` is a `.dfs` file, or a generated module that was imported. For a file the
     model is traced, for prompts of any length and decode steps, with a cache of
-    `capacity` places. The module that lies in `folder` (that of the project by default)
-    is used where it equals what the compiler would write, as `dfsc compile --check`
-    decides; the lengths in it go before the usual ones. Otherwise a module is made in
-    memory, and a warning says so of one that is stale; with `write` it is written to
-    the folder. `parameters` and `facts` are those of `-P` and `-F`.
+    `capacity` places. With `sequence` prompts run in pieces of that many tokens, the
+    first one padded, so that they all have one shape.
+
+    The module that lies in `folder` (that of the project by default) is used where it
+    equals what the compiler would write, as `dfsc compile --check` decides; the lengths
+    in it go before the usual ones. Otherwise a module is made in memory, and a warning
+    says so of one that is stale; with `write` it is written to the folder. `parameters`
+    and `facts` are those of `-P` and `-F`.
 
     A text longer than `capacity` goes on by the model's own forward, and so does any
     call that is no step, such as one that asks for hidden states; a warning says so
@@ -85,7 +89,8 @@ def schedule(
     _check_model(model)
     check_free(model)
     given = Given(dict(parameters or {}), dict(facts or {}))
-    made = _made(model, schedule, capacity, Request(_path(folder), write, given))
+    request = Request(_path(folder), write, given)
+    made = _made(model, schedule, capacity, sequence, request)
     lengths = lengths_of(_inputs(made.module), made.name)
     if (difference := disagreement(model, lengths.capacity)) is not None:
         raise ScheduleError(
@@ -124,21 +129,19 @@ def _made(
     model: PreTrainedModel,
     schedule: str | os.PathLike[str] | ModuleType,
     capacity: int | None,
+    sequence: int | None,
     request: Request,
 ) -> MadeModule:
     """The module to run: the one given, the committed one, or one made now."""
     if isinstance(schedule, ModuleType):
         return given_module(schedule)
     known = read(Path(schedule), request)
-    prompts: int | Literal["any"] | None = "any"
+    prompts: int | Literal["any"] | None = sequence or "any"
     decode = True
     if known.stored.inputs:
         stored = lengths_of(known.stored.inputs, known.stored.files.module.name)
-        prompts, decode = stored.prompts, stored.decode
-        if capacity in (None, stored.capacity):
-            capacity = stored.capacity
-        elif isinstance(prompts, int) and prompts > capacity:
-            prompts = "any"
+        capacity = stored.capacity if capacity is None else capacity
+        prompts, decode = sequence or stored.prompts, stored.decode
     if capacity is None:
         capacity = usual_capacity(model.config.get_text_config())
     try:

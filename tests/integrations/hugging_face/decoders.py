@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     CohereConfig,
     CohereForCausalLM,
@@ -27,6 +28,7 @@ from transformers import (
     Phi3Config,
     Phi3ForCausalLM,
     PreTrainedModel,
+    PreTrainedTokenizerFast,
 )
 
 from dynaflow_dsl.cli.foreign import import_module_file
@@ -120,14 +122,17 @@ def file_of(folder: Path, family: str = "granite") -> Path:
 
 
 @cache
-def module_of(family: str = "granite", capacity: int = CAPACITY) -> ModuleType:
+def module_of(
+    family: str = "granite", capacity: int = CAPACITY, sequence: int | None = None
+) -> ModuleType:
     """The generated module of a family, compiled once."""
-    folder = Path(_folder(f"{family}_{capacity}"))
+    folder = Path(_folder(f"{family}_{capacity}_{sequence}"))
     model = model_of(family)
     schedule(
         model,
         file_of(folder, family),
         capacity=capacity,
+        sequence=sequence,
         folder=folder,
         write=True,
         compile=False,
@@ -157,6 +162,16 @@ def prompts(
             mask[row, : (2 * row) % length] = 0
         ids[mask == 0] = 0
     return {"input_ids": ids, "attention_mask": mask}
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    """Words `w0`, `w1` and so on, padded on the left."""
+    words = {f"w{number}": number for number in range(VOCABULARY)}
+    made = Tokenizer(models.WordLevel(words, unk_token="w1"))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=made, pad_token="w0", unk_token="w1", padding_side="left"
+    )
 
 
 def generate(

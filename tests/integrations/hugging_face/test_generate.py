@@ -149,6 +149,45 @@ def test_a_text_longer_than_the_cache_goes_on_by_the_model_itself() -> None:
     assert sum(told.own.values()) == 5
 
 
+@pytest.mark.parametrize("length", [1, 3, 4, 9])
+def test_prompts_in_pieces_of_one_length(length: int) -> None:
+    """They are padded, which the library does not see."""
+    model, inputs = model_of(), prompts(3, length, padded=length > 3)
+    expected = {way: generate(model, inputs, **WAYS[way]) for way in WAYS}
+    options: dict[str, Any] = {"return_dict_in_generate": True, "max_new_tokens": 6}
+    own = generate(model, inputs, **options)
+    with scheduled(model, module_of(sequence=4), compile=False):
+        for way in ("greedy", "sampled", "beams"):
+            assert torch.equal(generate(model, inputs, **WAYS[way]), expected[way])
+        steps = report(model).steps.get("prefill", 0)
+        assert steps == 3 * (0 if length == 1 else -(-length // 4))
+        assert report(model).own == {}
+        found = generate(model, inputs, **options)
+        cache, known = found.past_key_values, own.past_key_values
+        assert cache.get_seq_length() == known.get_seq_length()
+        # The model's own forward sees the cache without the padding.
+        tokens = found.sequences[:, -1:]
+        mask = torch.cat([inputs["attention_mask"], torch.ones(3, 6, dtype=int)], 1)
+        given = {"input_ids": tokens, "attention_mask": mask}
+        with torch.no_grad(), pytest.warns(RuntimeWarning, match="output_attentions"):
+            after = model(**given, past_key_values=cache, output_attentions=True)
+    with torch.no_grad():
+        expected_after = model(**given, past_key_values=known)
+    torch.testing.assert_close(
+        after.logits, expected_after.logits, rtol=1e-4, atol=1e-4
+    )
+
+
+def test_pieces_that_do_not_go_up_come_from_the_model_itself() -> None:
+    model, inputs = model_of(), prompts(3, 9)
+    expected = generate(model, inputs, prefill_chunk_size=6)
+    with scheduled(model, module_of(sequence=4), compile=False):
+        with pytest.warns(RuntimeWarning, match="3 tokens come after others, and"):
+            found = generate(model, inputs, prefill_chunk_size=6)
+        assert report(model).steps == {"prefill": 2, "decode": 11}
+    assert torch.equal(found, expected)
+
+
 def test_one_model_after_another_way_and_back() -> None:
     model, inputs = model_of(), prompts()
     expected = generate(model, inputs)

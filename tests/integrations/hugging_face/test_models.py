@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     DynamicCache,
     PreTrainedModel,
-    PreTrainedTokenizerFast,
     StaticCache,
     pipeline,
 )
@@ -23,26 +21,17 @@ from dynaflow_dsl.integrations.step_cache import StepLayer
 from dynaflow_dsl.integrations.transformers import report, schedule, scheduled
 from tests.integrations.hugging_face.decoders import (
     CAPACITY,
-    VOCABULARY,
     generate,
     model_of,
     module_of,
     prompts,
+    tokenizer,
 )
 
 
 @pytest.fixture
 def model() -> PreTrainedModel:
     return schedule(model_of(), module_of(), compile=False)
-
-
-def tokenizer() -> PreTrainedTokenizerFast:
-    words = {f"w{number}": number for number in range(VOCABULARY)}
-    made = Tokenizer(models.WordLevel(words, unk_token="w1"))
-    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=made, pad_token="w0", unk_token="w1", padding_side="left"
-    )
 
 
 @pytest.mark.parametrize("options", [{"do_sample": False}, {"do_sample": True}])

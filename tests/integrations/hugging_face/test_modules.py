@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM
 from dynaflow_dsl.cli.foreign import import_module_file
 from dynaflow_dsl.cli.main import run as dfsc
 from dynaflow_dsl.diagnostics import DiagnosticError
+from dynaflow_dsl.integrations.errors import ScheduleError
 from dynaflow_dsl.integrations.transformers import report, schedule, unschedule
 from tests.integrations.hugging_face.decoders import (
     CAPACITY,
@@ -142,6 +143,23 @@ def test_a_select_chooses_in_each_step(home: Path) -> None:
     (home / "halves.dfs").write_text(text)
     assert run(capacity=CAPACITY, write=True) == ("executors/by_size.py",)
     assert run() == ("executors/by_size.py",)
+
+
+def test_captured_sizes_want_prompts_of_one_length(home: Path) -> None:
+    text = text_of().replace("    split", "    capture batch at [2, 4]\n    split")
+    (home / "halves.dfs").write_text(text)
+    with pytest.raises(
+        DiagnosticError, match="DFS314: nothing says for which sizes of"
+    ):
+        run(capacity=CAPACITY)
+    assert run(capacity=CAPACITY, sequence=4) == ("in memory",)
+
+
+@pytest.mark.parametrize("length", [1, CAPACITY + 1])
+def test_a_length_of_prompts_that_cannot_be(length: int, home: Path) -> None:
+    message = rf"sequence is {length}; it must be more than 1 and at most the capacity"
+    with pytest.raises(ScheduleError, match=message):
+        run(capacity=CAPACITY, sequence=length)
 
 
 def test_a_module_that_was_imported(home: Path) -> None:
