@@ -127,8 +127,11 @@ class DenoiserForward(ScheduledForward):
     ) -> Step:
         spec = denoiser_spec(self.kind, self.model, arguments)
         target = Target("dynaflow_dsl.integrations.diffusers:schedule", {})
-        made = make(schedule, spec, target, write=self.loading.write and not self.steps)
-        tell_stale(made)
+        first = not self.steps
+        made = make(schedule, spec, target, write=self.loading.write and first)
+        # That one module is not for other sizes as well is no news.
+        if first:
+            tell_stale(made)
         return self._load(made)
 
     def _load(self, made: MadeModule) -> Step:

@@ -165,7 +165,7 @@ def make(
         relative(stored.files.module),
         stored.text,
         current,
-        f"dfsc compile {schedule.path}",
+        f'schedule(model, "{schedule.path}", write=True)',
     )
     if write:
         _check_replaceable(stored, differs)
@@ -181,7 +181,7 @@ def make(
 def tell_stale(made: MadeModule) -> None:
     """Warn of a committed module that was passed over."""
     if made.stale:
-        text = render(made.stale, "concise").rstrip()
+        text = render(made.stale).rstrip()
         warnings.warn(
             f"the committed module was passed over for one in memory:\n{text}",
             RuntimeWarning,
@@ -257,13 +257,15 @@ def _stored(files: ModuleFiles) -> Stored:
     """What lies on disk; a module that cannot be imported has no inputs."""
     text = files.read()
     known = read_map(text.map) or {}
-    facts = known.get("facts")
+    facts = dict(known["facts"]) if isinstance(known.get("facts"), dict) else {}
+    # What class the model has is seen, and what it had is not to go before that.
+    facts.pop("model", None)
     target = stored_target(text)
     stored = Stored(
         files,
         text,
         {},
-        facts if isinstance(facts, dict) else {},
+        facts,
         Target(*target) if target is not None else None,
     )
     if not stored.generated:

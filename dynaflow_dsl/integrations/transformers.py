@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 
 from dynaflow_dsl.cli.options import Given
 from dynaflow_dsl.integrations.agreement import disagreement
-from dynaflow_dsl.integrations.decoding import DecoderForward, lengths_of
+from dynaflow_dsl.integrations.decoding import DecoderForward, Lengths, lengths_of
 from dynaflow_dsl.integrations.errors import ScheduleError
 from dynaflow_dsl.integrations.forwards import (
     CallReport,
@@ -30,6 +30,7 @@ from dynaflow_dsl.integrations.forwards import (
 )
 from dynaflow_dsl.integrations.making import (
     MadeModule,
+    ReadSchedule,
     Request,
     Target,
     executors_of,
@@ -92,7 +93,7 @@ def schedule(
     request = Request(_path(folder), write, given)
     made = _made(model, schedule, capacity, sequence, request)
     lengths = lengths_of(_inputs(made.module), made.name)
-    if (difference := disagreement(model, lengths.capacity)) is not None:
+    if (difference := _difference(model, lengths.capacity)) is not None:
         raise ScheduleError(
             "DFS830",
             f"{type(model).__name__} is called in another way than the adapter of "
@@ -138,8 +139,7 @@ def _made(
     known = read(Path(schedule), request)
     prompts: int | Literal["any"] | None = sequence or "any"
     decode = True
-    if known.stored.inputs:
-        stored = lengths_of(known.stored.inputs, known.stored.files.module.name)
+    if (stored := _stored_lengths(known)) is not None:
         capacity = stored.capacity if capacity is None else capacity
         prompts, decode = sequence or stored.prompts, stored.decode
     if capacity is None:
@@ -151,6 +151,23 @@ def _made(
     made = make(known, spec, _target(model, capacity, prompts), write=request.write)
     tell_stale(made)
     return made
+
+
+def _stored_lengths(known: ReadSchedule) -> Lengths | None:
+    """The lengths of the module on disk; None for one of other steps: it is stale."""
+    if not known.stored.inputs:
+        return None
+    try:
+        return lengths_of(known.stored.inputs, known.stored.files.module.name)
+    except ScheduleError:
+        return None
+
+
+def _difference(model: PreTrainedModel, capacity: int) -> str | None:
+    try:
+        return disagreement(model, capacity)
+    except ValueError as error:
+        raise ScheduleError("DFS830", f"{error}.") from error
 
 
 def _target(

@@ -126,12 +126,20 @@ def classes(model: Any) -> Draw:
 
 
 PIPELINES: dict[str, tuple[Callable[[], Any], Callable[[Any], Draw], Path]] = {
-    "sd3, streams": (lambda: sd3.denoise().model, stable_diffusion, STREAMS),
-    "sd3, guidance": (lambda: sd3.denoise().model, stable_diffusion, GUIDANCE),
-    "flux, streams": (lambda: flux.denoise().model, flow, STREAMS),
-    "flux, halves": (lambda: flux.denoise().model, flow, GUIDANCE),
+    "sd3, streams": (lambda: sd3.denoise(layers=3).model, stable_diffusion, STREAMS),
+    "sd3, guidance": (lambda: sd3.denoise(layers=3).model, stable_diffusion, GUIDANCE),
+    "flux, streams": (
+        lambda: flux.denoise(layers=2, single_layers=1).model,
+        flow,
+        STREAMS,
+    ),
+    "flux, halves": (
+        lambda: flux.denoise(layers=2, single_layers=1).model,
+        flow,
+        GUIDANCE,
+    ),
     "dit, guidance": (
-        lambda: dit.denoise(labels=1000).model,
+        lambda: dit.denoise(layers=2, labels=1000).model,
         classes,
         SCHEDULES / "dit" / "halves.dfs",
     ),

@@ -109,6 +109,21 @@ def test_a_file_of_somebody_else_is_not_written_over(home: Path) -> None:
     assert module.read_text() == "raise SystemExit\n"
 
 
+def test_a_module_of_another_model_is_stale(home: Path) -> None:
+    text = (home / "halves.dfs").read_text()
+    other = text.replace("model.layers", "encoder.layer").replace(
+        ".input_layernorm + .self_attn", ".attention"
+    )
+    (home / "halves.dfs").write_text(other)
+    target = "dynaflow_dsl.models.bert:encode"
+    assert dfsc(["compile", "halves.dfs", "--model", target, "-M", "layers=2"]) == 0
+    written = files(home)
+    (home / "halves.dfs").write_text(text)
+    with pytest.warns(RuntimeWarning, match="the model's graph changed"):
+        assert run(capacity=CAPACITY) == ("in memory",)
+    assert files(home) == written
+
+
 def test_parameters_hold_until_others_are_given(home: Path) -> None:
     text = (
         text_of().replace("halves:", "halves(ways = 2):").replace("into 2", "into ways")
@@ -123,7 +138,7 @@ def test_parameters_hold_until_others_are_given(home: Path) -> None:
 
 def test_facts_are_required_and_given(home: Path) -> None:
     text = text_of().replace(
-        "    stream", "    require layers == 3 and mine\n\n    stream"
+        "    stream", "    require layers == 2 and mine\n\n    stream"
     )
     (home / "halves.dfs").write_text(text)
     with pytest.raises(DiagnosticError, match="DFS106"):
