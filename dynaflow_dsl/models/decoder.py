@@ -8,7 +8,7 @@ given per row. Rows then do not depend on each other, so a batch can be split.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
@@ -27,6 +27,11 @@ from dynaflow_dsl.trace import Entry, Persistent, TraceSpec
 __all__ = ["CachedDecoder", "decoder_spec", "greedy_inputs", "random_model"]
 
 _IMPLEMENTATIONS = ("sdpa", "eager")
+ANY_LENGTH: Mapping[str, tuple[str | None, ...]] = {
+    "input_ids": ("batch", "seq"),
+    "position": ("batch", "seq"),
+    "slot": ("seq",),
+}
 _KINDS = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
 
 
@@ -34,7 +39,7 @@ def decoder_spec(
     model: PreTrainedModel,
     *,
     capacity: int,
-    sequence: int | None = None,
+    sequence: int | Literal["any"] | None = None,
     decode: bool = True,
     facts: Mapping[str, bool | int | float | str] | None = None,
     device: str = "cpu",
@@ -42,7 +47,8 @@ def decoder_spec(
     """A trace target for a causal language model of Hugging Face.
 
     `capacity` is the length of the cache. `sequence` is the length of the padded
-    prompts and adds the entry `prefill`; `decode` adds the entry `decode`, one token
+    prompts and adds the entry `prefill`; with "any" it is a dimension `seq` of that
+    entry, from two tokens to the capacity. `decode` adds the entry `decode`, one token
     for each row. `device` says where a model on the meta device is to run.
 
     Layers with a window keep the whole text, like the others, and are given the model's
@@ -50,27 +56,39 @@ def decoder_spec(
     not know, and for caches longer than its positions.
     """
     check_decoder(model, capacity)
-    if sequence is not None and not 1 < sequence <= capacity:
+    if isinstance(sequence, int) and not 1 < sequence <= capacity:
         raise ValueError(
             f"sequence is {sequence}; it must be more than 1 and at most the "
             f"capacity, {capacity}"
         )
-    lengths = {"decode": 1} if decode else {}
-    if sequence is not None:
-        lengths["prefill"] = sequence
+    if sequence == "any" and capacity < 3:
+        raise ValueError(
+            f"capacity is {capacity}; prompts of any length need three places or more"
+        )
     known = decoder_facts(model, capacity)
     meta = model.device.type == "meta"
     shapes = cache_shapes(model)
+    entries: dict[str, Entry] = {}
+    if decode:
+        entries["decode"] = Entry(
+            _Arguments(model, shapes, capacity, 1), fixed={"seq": 1}
+        )
+    if sequence == "any":
+        entries["prefill"] = Entry(
+            _Arguments(model, shapes, capacity, None), dims=ANY_LENGTH
+        )
+    elif sequence is not None:
+        entries["prefill"] = Entry(
+            _Arguments(model, shapes, capacity, sequence), fixed={"seq": sequence}
+        )
+    dimensions: dict[str, tuple[int, int | None]] = {"batch": (1, None)}
+    if sequence == "any":
+        dimensions["seq"] = (2, capacity)
     return TraceSpec(
         model=model,
         adapter=CachedDecoder,
         root="model",
-        entries={
-            name: Entry(
-                _Arguments(model, shapes, capacity, length), fixed={"seq": length}
-            )
-            for name, length in lengths.items()
-        },
+        entries=entries,
         dims={
             "input_ids": ("batch", None),
             "position": ("batch", None),
@@ -78,13 +96,15 @@ def decoder_spec(
             "keys.*": ("batch", None, None, None),
             "values.*": ("batch", None, None, None),
         },
-        dimensions={"batch": (1, None)},
+        dimensions=dimensions,
         persistent={
             "keys": Persistent(padding="scratch"),
             "values": Persistent(padding="scratch"),
         },
         facts={**known, **(facts or {})},
-        trial=None if meta else GreedyTrial(model, capacity, sequence),
+        trial=None
+        if meta
+        else GreedyTrial(model, capacity, sequence if sequence != "any" else None),
         device=device if meta else model.device.type,
         dtype=model.dtype,
     )
@@ -126,14 +146,14 @@ def check_experts(model: PreTrainedModel) -> None:
 
 
 class _Arguments:
-    """Example arguments of the adapter for one sequence length."""
+    """Example arguments of the adapter for one sequence length, or None for any."""
 
     def __init__(
         self,
         model: PreTrainedModel,
         shapes: Sequence[LayerShape],
         capacity: int,
-        length: int,
+        length: int | None,
     ) -> None:
         self.vocabulary = model.config.get_text_config().vocab_size
         self.device, self.shapes = model.device, shapes
@@ -144,13 +164,13 @@ class _Arguments:
 
         In decode the last place of a prompt of `length` tokens is written.
         """
-        batch = sizes["batch"]
-        sequence = self.length if self.length > 1 else max(1, self.capacity // 2)
+        batch, length = sizes["batch"], self.length or sizes["seq"]
+        sequence = length if length > 1 else max(1, self.capacity // 2)
         lengths = torch.randint(1, sequence + 1, (batch,)).tolist()
         position, mask, slot = greedy_inputs(lengths, sequence, self.capacity)
-        if self.length == 1:
+        if length == 1:
             position, slot = position[:, -1:].clone(), slot[-1:].clone()
-        ids = torch.randint(0, self.vocabulary, (batch, self.length))
+        ids = torch.randint(0, self.vocabulary, (batch, length))
         given = [tensor.to(self.device) for tensor in (ids, position, mask, slot)]
         caches = make_caches(
             self.shapes, batch, self.capacity, self.device, random=True

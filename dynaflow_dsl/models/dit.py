@@ -8,6 +8,7 @@ import torch
 from diffusers import DiTTransformer2DModel
 
 from dynaflow_dsl.models.architecture import TINY, WeightOptions, shape_of
+from dynaflow_dsl.models.denoiser import ENTRY, Kind, random_denoiser
 from dynaflow_dsl.trace import Entry, TraceSpec
 
 _SHAPES = {
@@ -66,29 +67,30 @@ class Denoiser(torch.nn.Module):
         return sample
 
 
+DIT = Kind(
+    DiTTransformer2DModel,
+    Denoiser,
+    {"hidden_states": "latents", "timestep": "timestep", "class_labels": "labels"},
+    {
+        "latents": ("batch", None, None, None),
+        "timestep": ("batch",),
+        "labels": ("batch",),
+    },
+    _FIELDS,
+)
+
+
 def denoise(**options: Unpack[Options]) -> TraceSpec:
     """One step for every latent image of a batch, each at a time of its own.
 
     `xl` is published with patches of two. Raises ValueError for an unknown size or
     dtype.
     """
-    dtype, device = options.get("dtype", "float32"), options.get("device", "cpu")
-    kind = getattr(torch, dtype, None)
-    if not isinstance(kind, torch.dtype):
-        raise ValueError(f"dtype is {dtype!r}, which is none of torch's")
     shape = shape_of(DiTTransformer2DModel, options, _SHAPES, _FIELDS)
     # Noise and its variance.
     shape["out_channels"] = 2 * shape["in_channels"]
-    with (
-        torch.random.fork_rng(),
-        torch.device("meta" if options.get("meta") else device),
-    ):
-        torch.manual_seed(options.get("seed", 0))
-        model = DiTTransformer2DModel(**shape)
-    if kind != torch.float32:
-        model = model.to(kind)
-    model = model.eval().requires_grad_(False)
-    config = model.config
+    model = random_denoiser(DiTTransformer2DModel, shape, options)
+    config, kind = model.config, model.dtype
 
     def arguments(rows: int) -> tuple[torch.Tensor, ...]:
         latents = torch.randn(
@@ -102,17 +104,10 @@ def denoise(**options: Unpack[Options]) -> TraceSpec:
         model=model,
         adapter=Denoiser,
         root="model",
-        entries={"denoise": Entry(lambda sizes: arguments(sizes["batch"]))},
-        dims={
-            "latents": ("batch", None, None, None),
-            "timestep": ("batch",),
-            "labels": ("batch",),
-        },
+        entries={ENTRY: Entry(lambda sizes: arguments(sizes["batch"]))},
+        dims=DIT.dims,
         dimensions={"batch": (1, None)},
-        facts={
-            **{name: getattr(config, field) for name, field in _FIELDS.items()},
-            "hidden": config.num_attention_heads * config.attention_head_dim,
-        },
-        device=device,
+        facts=DIT.facts(model),
+        device=options.get("device", "cpu"),
         dtype=kind,
     )

@@ -91,7 +91,8 @@ def describe(spec: TraceSpec, entry: str, adapter: torch.nn.Module) -> Call:
             f"({', '.join(names)})"
         )
     names = names[: len(given)]
-    _check_names(spec, names)
+    dims = spec.dims_of(entry)
+    _check_names(spec, dims, names)
     if spec.entries[entry].phases and "phases" in names:
         refuse(
             f"entry '{entry}' has phases, so steps take an argument 'phases', and the "
@@ -115,7 +116,7 @@ def describe(spec: TraceSpec, entry: str, adapter: torch.nn.Module) -> Call:
         listed = isinstance(value, list | tuple)
         elements = list(value) if listed else [value]
         axes = [
-            _axes(spec, f"{name}.*" if listed else name, element, sizes)
+            _axes(dims, f"{name}.*" if listed else name, element, sizes)
             for element in elements
         ]
         described = [
@@ -150,9 +151,11 @@ def _parameter_names(adapter: torch.nn.Module) -> list[str]:
     return [parameter.name for parameter in parameters if parameter.kind in positional]
 
 
-def _check_names(spec: TraceSpec, names: list[str]) -> None:
+def _check_names(
+    spec: TraceSpec, dims: Mapping[str, tuple[str | None, ...]], names: list[str]
+) -> None:
     tables: tuple[tuple[str, Iterable[str]], ...] = (
-        ("dims", spec.dims),
+        ("dims", dims),
         ("persistent", spec.persistent),
         ("disjoint", spec.disjoint),
     )
@@ -167,7 +170,7 @@ def _check_names(spec: TraceSpec, names: list[str]) -> None:
                     f"arguments are {', '.join(names)}",
                     helps=helps,
                 )
-    for key, axes in spec.dims.items():
+    for key, axes in dims.items():
         for axis in axes:
             if axis is not None and (name := multiple(axis)[1]) not in spec.dimensions:
                 refuse(
@@ -213,9 +216,12 @@ def _check_distinct(entry: str, names: list[str], given: tuple[Any, ...]) -> Non
 
 
 def _axes(
-    spec: TraceSpec, key: str, tensor: torch.Tensor, sizes: Mapping[str, int]
+    dims: Mapping[str, tuple[str | None, ...]],
+    key: str,
+    tensor: torch.Tensor,
+    sizes: Mapping[str, int],
 ) -> tuple[str | None, ...]:
-    axes = spec.dims.get(key, (None,) * tensor.ndim)
+    axes = dims.get(key, (None,) * tensor.ndim)
     if len(axes) != tensor.ndim:
         refuse(
             f"'dims' gives '{key}' {len(axes)} axes, but the example tensor has "

@@ -64,20 +64,16 @@ def _wrong_table(spec: TraceSpec) -> str | None:
             return f"'{name}' is {_shown(table)}; it must be a mapping by name"
     if not spec.entries:
         return "'entries' is empty; it must hold at least one Entry"
+    if problem := _wrong_dims("'dims'", spec.dims):
+        return problem
     for key, entry in spec.entries.items():
         if not isinstance(entry, Entry) or not callable(entry.arguments):
             return f"'entries' has {_shown(entry)} for '{key}'; it must be an Entry"
+        if problem := _wrong_dims(f"'dims' of '{key}'", entry.dims):
+            return problem
         problem = _wrong_fixed(key, entry, spec) or _wrong_phases(key, entry, spec)
         if problem is not None:
             return problem
-    for key, axes in spec.dims.items():
-        if not isinstance(axes, tuple | list) or not all(
-            axis is None or isinstance(axis, str) for axis in axes
-        ):
-            return (
-                f"'dims' has {_shown(axes)} for '{key}'; it must be a tuple with a "
-                "name or None for each axis"
-            )
     for key, bounds in spec.dimensions.items():
         if not _are_bounds(bounds):
             return (
@@ -85,6 +81,20 @@ def _wrong_table(spec: TraceSpec) -> str | None:
                 "the lowest and the highest size, None for no highest"
             )
     return _wrong_persistent(spec) or _wrong_fact(spec)
+
+
+def _wrong_dims(where: str, dims: object) -> str | None:
+    if not isinstance(dims, Mapping):
+        return f"{where} is {_shown(dims)}; it must be a mapping by name"
+    for key, axes in dims.items():
+        if not isinstance(axes, tuple | list) or not all(
+            axis is None or isinstance(axis, str) for axis in axes
+        ):
+            return (
+                f"{where} has {_shown(axes)} for '{key}'; it must be a tuple with a "
+                "name or None for each axis"
+            )
+    return None
 
 
 def _wrong_fixed(key: str, entry: Entry, spec: TraceSpec) -> str | None:
@@ -95,12 +105,23 @@ def _wrong_fixed(key: str, entry: Entry, spec: TraceSpec) -> str | None:
             return f"'fixed' of '{key}' has the name {name!r}; it must be an identifier"
         if type(size) is not int or size < 1:
             return f"'{name}' in 'fixed' of '{key}' is {size!r}; it must be positive"
-        if name in spec.dimensions:
+        if name in spec.dimensions and not _is_another_entrys(name, key, spec):
             return (
                 f"'{name}' is in 'fixed' of '{key}' and in 'dimensions'; a size is the "
                 "same in every step, or it is not"
             )
     return None
+
+
+def _is_another_entrys(name: str, key: str, spec: TraceSpec) -> bool:
+    """Whether a dimension is one of other entries, and of none that this one has."""
+    return name not in _named(spec.dims_of(key)) and any(
+        name in _named(entry.dims) for entry in spec.entries.values()
+    )
+
+
+def _named(dims: Mapping[str, tuple[str | None, ...]]) -> set[str | None]:
+    return {name for axes in dims.values() for name in axes}
 
 
 def _wrong_phases(key: str, entry: Entry, spec: TraceSpec) -> str | None:

@@ -24,7 +24,8 @@ class Entry:
     lists of tensors, for given sizes of the named dimensions: distinct tensors on the
     target's device, random ones drawn from torch's global generator. `fixed` names
     sizes that are the same in every step of this entry, for the conditions of a
-    `select`.
+    `select`. `dims` goes before that of the spec, for arguments whose dimensions are
+    others in this entry: a prompt has a length, and a decode step is one token long.
 
     `phases` says that rows of a dimension belong to phases, `{"tokens": ("decode",
     "prefill")}`: first all rows of one, then those of the next, any number of each. A
@@ -35,6 +36,7 @@ class Entry:
     arguments: Callable[[Mapping[str, int]], tuple[Any, ...]]
     fixed: Mapping[str, int] = field(default_factory=dict)
     phases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    dims: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
 
     def make(self, sizes: Mapping[str, int]) -> tuple[Any, ...]:
         """Arguments for these sizes; phases that they leave out share the rows."""
@@ -99,6 +101,10 @@ class TraceSpec:
     device: str = "cpu"
     dtype: torch.dtype = torch.float32
     trial: Trial | None = None
+
+    def dims_of(self, entry: str) -> dict[str, tuple[str | None, ...]]:
+        """The names of the dimensions of each argument in an entry."""
+        return {**self.dims, **self.entries[entry].dims}
 
     def adapted(self) -> torch.nn.Module:
         """The module that the entries' arguments are for."""

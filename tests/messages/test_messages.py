@@ -89,6 +89,8 @@ TESTED_ELSEWHERE = {
     "DFS817": "tests/runtime/test_groups.py",
     "DFS820": "tests/integrations/dynamo/test_refusals.py",
     "DFS821": "tests/integrations/dynamo/test_refusals.py",
+    "DFS830": "tests/integrations/hugging_face/test_refusals.py",
+    "DFS831": "tests/integrations/hugging_face/test_refusals.py",
     "DFS900": "tests/cli/test_main.py",
 }
 

@@ -289,3 +289,24 @@ def test_a_cache_is_as_long_as_the_positions_at_most(
 def test_prompts_must_fit_into_the_cache(sequence: int) -> None:
     with pytest.raises(ValueError, match="sequence is"):
         decoder_spec(model_of("llama"), capacity=CAPACITY, sequence=sequence)
+
+
+@torch.no_grad()
+def test_prompts_of_any_length() -> None:
+    model = model_of("olmo2")
+    spec = decoder_spec(model, capacity=CAPACITY, sequence="any")
+    decode, prefill = trace(spec, "m:target", {}).unwrap().graphs
+    assert prefill.dimensions == (("batch", 1, None), ("seq", 2, CAPACITY))
+    assert decode.dimensions == (("batch", 1, None),)
+    program = export_entry(spec, "prefill").module()
+    for batch, seq in ((1, 2), (4, 7), (2, CAPACITY)):
+        arguments = spec.entries["prefill"].make({"batch": batch, "seq": seq})
+        assert arguments[0].shape == (batch, seq)
+        torch.testing.assert_close(
+            program(*deepcopy(arguments)), spec.adapted()(*arguments)
+        )
+
+
+def test_a_cache_that_is_too_short_for_any_prompt() -> None:
+    with pytest.raises(ValueError, match="need three places or more"):
+        decoder_spec(model_of("olmo2"), capacity=2, sequence="any")

@@ -55,7 +55,8 @@ def test_the_use_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_target_of_a_hugging_face_model_has_both_entries() -> None:
     names: dict[str, Any] = {}
-    exec(blocks("python")[2], names)
+    (target,) = (block for block in blocks("python") if "def qwen(" in block)
+    exec(target, names)
     assert set(names["qwen"](layers=1).entries) == {"decode", "prefill"}
 
 
@@ -63,7 +64,8 @@ def test_a_model_of_your_own_runs_as_it_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "targets.py").write_text(blocks("python")[3], encoding="utf-8")
+    (target,) = (block for block in blocks("python") if "def stack(" in block)
+    (tmp_path / "targets.py").write_text(target, encoding="utf-8")
     (tmp_path / "stack.dfs").write_text(blocks("dfs")[1], encoding="utf-8")
     (steps,) = [block for block in blocks("sh") if "dfsc trace" in block]
     for line in steps.splitlines():

@@ -52,6 +52,25 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         },
         "'batch' is in 'fixed' of 'run' and in 'dimensions'",
     ),
+    "dims of an entry": (
+        {"entries": {"run": Entry(lambda sizes: (), dims={"input": "batch"})}},  # type: ignore[dict-item]
+        "'dims' of 'run' has 'batch' for 'input'; it must be a tuple",
+    ),
+    "no dims of an entry": (
+        {"entries": {"run": Entry(lambda sizes: (), dims=None)}},  # type: ignore[arg-type]
+        "'dims' of 'run' is None; it must be a mapping",
+    ),
+    "fixed and its own": (
+        {
+            "entries": {
+                "run": Entry(
+                    lambda sizes: (), fixed={"seq": 2}, dims={"input": ("seq", None)}
+                )
+            },
+            "dimensions": {"batch": (1, None), "seq": (1, None)},
+        },
+        "'seq' is in 'fixed' of 'run' and in 'dimensions'",
+    ),
     "phases": (
         {"entries": {"run": Entry(lambda sizes: (), phases=("a", "b"))}},  # type: ignore[arg-type]
         "'phases' of 'run' is a tuple; it must be names by dimension",
@@ -174,3 +193,34 @@ def test_names_of_the_adapter_that_begin_as_the_root_are_its_own() -> None:
     spec = spec_of(MODEL, X, adapter=Adapter, root="model", dims={"x": ("batch", None)})
     graph = trace(spec, "target", {}).unwrap().graphs[0]
     assert [operation.module for operation in graph.operations] == ["", ""]
+
+
+def test_an_entry_names_dimensions_of_its_own() -> None:
+    """A prompt has a length, and a decode step is one token long."""
+
+    def tokens(length: int | None) -> Entry:
+        fixed = {} if length is None else {"seq": length}
+        dims = {"input": ("batch", "seq", None)} if length is None else {}
+        return Entry(
+            lambda sizes: (torch.rand(sizes["batch"], length or sizes["seq"], 4),),
+            fixed=fixed,
+            dims=dims,
+        )
+
+    spec = spec_of(
+        MODEL,
+        X,
+        entries={"prefill": tokens(None), "decode": tokens(1)},
+        dims={"input": ("batch", None, None)},
+        dimensions={"batch": (1, None), "seq": (2, 8)},
+    )
+    model = trace(spec, "m:target", {}).unwrap()
+    prefill, decode = model.graphs
+    assert prefill.dimensions == (("batch", 1, None), ("seq", 2, 8))
+    assert prefill.fixed == ()
+    assert decode.dimensions == (("batch", 1, None),)
+    assert decode.fixed == (("seq", 1),)
+    other = replace(
+        spec, entries={"prefill": Entry(tokens(None).arguments, dims={"x": ()})}
+    )
+    assert "'dims' of the target names 'x'" in refusal(other).message
