@@ -222,8 +222,11 @@ class StepWriter:
         arguments: list[Expression] = [str(step.layer)]
         arguments += [self._operand(operand) for operand in step.operands]
         inner = indent
-        if self.on_streams:
-            yield Line(f"{' ' * indent}with {self._stream(step.stream)}:")
+        entered = [self._stream(step.stream)] if self.on_streams else []
+        if self.plan.binding.graph.context and self.split and step.piece is not None:
+            entered.append(f"self.context({self.words.piece(step.piece)})")
+        if entered:
+            yield Line(f"{' ' * indent}with {', '.join(entered)}:")
             inner += 4
         head = f"self.{self.attributes[step.part]}"
         for text in assigned(step.results, call(head, arguments), inner):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -37,6 +38,9 @@ from dynaflow_dsl.runtime.streams import Streams
 # A part with its weights: called with the iteration's inputs.
 Call: TypeAlias = Callable[..., Any]
 
+# From the rows of a piece to what its steps run in.
+Context: TypeAlias = Callable[[slice], AbstractContextManager[Any]]
+
 
 @dataclass(frozen=True, slots=True)
 class Setup:
@@ -46,7 +50,8 @@ class Setup:
     exception where in the schedule it was raised. `graphs` records steps; None where
     nothing is captured. With `lend`, what a captured step returns is the graph's own
     memory. `fetched` is what parts that bring weights hold, and `trusted` the kernels
-    among `calls` that are compared in their first call.
+    among `calls` that are compared in their first call. `context` is what steps of
+    pieces run in, for modules that need it.
     """
 
     calls: Mapping[str, Sequence[Call]]
@@ -58,6 +63,7 @@ class Setup:
     lend: bool = False
     fetched: FetchedMemory = NOTHING_FETCHED
     trusted: Sequence[ComparedOnce] = ()
+    context: Context | None = None
 
 
 class Executor:
@@ -69,7 +75,8 @@ class Executor:
     those that the schedule was compiled with; `dimensions` holds inclusive bounds, and
     `written` names arguments that a step writes in place. `phases` are those that rows
     of a dimension belong to; a split by phase needs to be told how many of each there
-    are in every step. `capture` says which steps become CUDA graphs.
+    are in every step. With `needs_context`, each step of a piece runs in
+    `context(rows)`. `capture` says which steps become CUDA graphs.
     """
 
     schedule: ClassVar[str] = ""
@@ -80,6 +87,7 @@ class Executor:
     written: ClassVar[tuple[str, ...]] = ()
     phases: ClassVar[Phases] = MappingProxyType({})
     split: ClassVar[Split | PhaseSplit | None] = None
+    needs_context: ClassVar[bool] = False
     stream_names: ClassVar[tuple[str, ...]] = ()
     stream_options: ClassVar[Mapping[str, StreamOptions]] = MappingProxyType({})
     capture: ClassVar[Capture | None] = None
@@ -91,6 +99,7 @@ class Executor:
     # Set when a module is loaded; no graphs where nothing is captured.
     streams: Streams
     device: torch.device
+    context: Context
     replays: Replays | None
 
     # The rows of each phase in steps whose caller says none.
@@ -116,6 +125,8 @@ class Executor:
             self.inputs, setup.device, self.dimensions, self.written
         )
         self._count = len(self.inputs)
+        if setup.context is not None:
+            self.context = setup.context
         self._trusted = setup.trusted
         attach(self, setup.calls)
         self.replays = None

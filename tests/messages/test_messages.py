@@ -84,6 +84,7 @@ TESTED_ELSEWHERE = {
     "DFS808": "tests/cli/test_verify.py",
     "DFS809": "tests/runtime/test_facts.py",
     "DFS810": "tests/runtime/test_checking.py",
+    "DFS811": "tests/end_to_end/test_contexts.py",
     "DFS900": "tests/cli/test_main.py",
 }
 
