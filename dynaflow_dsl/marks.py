@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -11,6 +12,9 @@ from typing import Literal, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+# How the keys begin under which Dynamo keeps marks beside a call.
+ANNOTATION = "dynaflow.mark:"
 
 _NAME = re.compile(r"[A-Za-z0-9_./-]+")
 
@@ -60,7 +64,7 @@ class Mark:
         @wraps(function)
         def marked(*arguments: P.args, **keywords: P.kwargs) -> R:
             # A mark of this call's own: `torch.compile` enters no object from outside.
-            with Mark(name):
+            with mark(name):
                 return function(*arguments, **keywords)
 
         return marked
@@ -81,6 +85,11 @@ def mark(name: str) -> Mark:
         raise ValueError(
             f"{name!r} is no name of a mark: it has letters, digits and _ . / - only"
         )
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.compiler.is_dynamo_compiling():
+        # Dynamo keeps what is annotated beside every call that it writes down.
+        annotation: Mark = torch.fx.traceback.annotate({ANNOTATION + name: True})
+        return annotation
     return Mark(name)
 
 

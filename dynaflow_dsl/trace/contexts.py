@@ -54,6 +54,11 @@ class ContextRecorder:
         return tuple(self.numbers)
 
 
+def context_frame(number: int) -> str:
+    """The frame that names a context, as text of a stack trace."""
+    return f'  File "{_FILE}", line {number + 1}, in context\n'
+
+
 def context_of(stack: str | None, contexts: Sequence[Context]) -> Context:
     """The context that a stack trace names; an empty one where it names none."""
     match = _NUMBER.search(stack or "")

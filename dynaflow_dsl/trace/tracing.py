@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -16,6 +17,7 @@ from dynaflow_dsl.trace.arguments import (
     example_sizes,
     lowest_sizes,
 )
+from dynaflow_dsl.trace.contexts import Context
 from dynaflow_dsl.trace.convert import convert, dimension_symbols
 from dynaflow_dsl.trace.decisions import check_decisions
 from dynaflow_dsl.trace.export import (
@@ -29,8 +31,27 @@ from dynaflow_dsl.trace.fields import wrong_field
 from dynaflow_dsl.trace.model import Scalar, TraceSpec
 
 
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """How the calls of a model were found: its adapter is the model's own code, or
+    replays what another tracer, `by`, wrote down.
+
+    `contexts` are those that the stack traces of such a replay name, None where the
+    code itself is running.
+    """
+
+    by: str = "export"
+    contexts: tuple[Context, ...] | None = None
+
+
+BY_EXPORT = Captured()
+
+
 def trace(
-    spec: TraceSpec, target: str, arguments: Mapping[str, Scalar]
+    spec: TraceSpec,
+    target: str,
+    arguments: Mapping[str, Scalar],
+    captured: Captured = BY_EXPORT,
 ) -> Result[TracedModel]:
     """Trace every entry of a target.
 
@@ -43,6 +64,8 @@ def trace(
         graphs = []
         for entry in spec.entries:
             exported, call = _export(spec, entry)
+            if captured.contexts is not None:
+                exported = replace(exported, contexts=captured.contexts)
             graphs.append(convert(exported, spec, call))
             check_decisions(
                 entry,
@@ -62,7 +85,7 @@ def trace(
             model_class=name,
             device=torch.device(spec.device).type,
             dtype=str(spec.dtype).removeprefix("torch."),
-            captured_by="export",
+            captured_by=captured.by,
             facts=tuple(sorted(facts.items())),
             fingerprint=tuple(sorted(fingerprint(spec.model).items())),
             graphs=tuple(graphs),

@@ -1,0 +1,262 @@
+"""Names for the sizes that Dynamo left open."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import torch
+
+from dynaflow_dsl.integrations.dynamo.model import Meaning, StepInput
+from dynaflow_dsl.trace.failures import refuse
+
+# Sizes at which conditions are tried that Dynamo decided for some sizes only.
+_TRIED = (0, 1, 2, 3, 4, 5, 6, 7, 8, 62, 1021)
+
+
+@dataclass(frozen=True, slots=True)
+class Dimensions:
+    """Named axes of the inputs.
+
+    `dims` and `bounds` are those of a TraceSpec; `fixed` are sizes of named axes that
+    Dynamo fixed. `symbols` says which dimension each of Dynamo's symbols is.
+    """
+
+    dims: Mapping[str, tuple[str | None, ...]]
+    bounds: Mapping[str, tuple[int, int | None]]
+    fixed: Mapping[str, int]
+    symbols: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """An axis of an input whose size is a symbol; `hint` is the size it has now."""
+
+    item: StepInput
+    number: int
+    size: torch.SymInt
+
+    @property
+    def symbol(self) -> str:
+        return str(self.size)
+
+    @property
+    def hint(self) -> int | None:
+        hint = self.size.node.hint
+        return int(hint) if hint is not None else None
+
+    def __str__(self) -> str:
+        return f"axis {self.number} of '{self.item.label}'"
+
+
+def name_dimensions(
+    steps: Sequence[StepInput], meaning: Meaning, wanted: Collection[str]
+) -> Dimensions:
+    """Names for all axes that Dynamo left open; raises DiagnosticError.
+
+    Without `dims`, sizes that are equal in the call that is being compiled are one
+    dimension, as Dynamo itself takes them to be where it makes sizes dynamic on its
+    own; executors compare them in every step. If that gives one dimension and the
+    schedule speaks of one (`wanted`), it is that one. An open axis that nothing names
+    has a name of its own.
+    """
+    axes = list(_open_axes(steps))
+    symbols, fixed = _by_request(steps, meaning)
+    if not meaning.dims:
+        symbols = _by_size(axes, wanted)
+    for axis in axes:
+        own = f"{axis.item.argument}_{axis.number}"
+        symbols.setdefault(axis.symbol, own)
+    bounds = _bounds(axes, symbols, meaning)
+    for name in meaning.dimensions:
+        if name not in bounds and name not in fixed:
+            refuse(
+                f"'dimensions' has bounds for {name}, and no input has such an axis",
+                helps=(f"the dimensions of this graph: {', '.join(bounds) or 'none'}",),
+            )
+    _check_decisions(axes, symbols, bounds)
+    dims = {
+        item.key: tuple(
+            symbols[str(size)] if isinstance(size, torch.SymInt) else None
+            for size in item.tensor.shape
+        )
+        for item in steps
+    }
+    return Dimensions(dims, bounds, fixed, symbols)
+
+
+def _open_axes(steps: Sequence[StepInput]) -> Iterator[_Axis]:
+    for item in steps:
+        for number, size in enumerate(item.tensor.shape):
+            if not isinstance(size, torch.SymInt):
+                continue
+            if not size.node.expr.is_Symbol:
+                refuse(
+                    f"axis {number} of '{item.label}' has the size {size}, and an "
+                    "input's size is a dimension or a number"
+                )
+            yield _Axis(item, number, size)
+
+
+def _by_request(
+    steps: Sequence[StepInput], meaning: Meaning
+) -> tuple[dict[str, str], dict[str, int]]:
+    """Names that the caller gives to symbols, and to sizes that are no symbols."""
+    known = list(dict.fromkeys(item.key for item in steps))
+    for key in meaning.dims:
+        if key not in known:
+            refuse(
+                f"'dims' names '{key}', and the inputs of this graph are "
+                f"{', '.join(known) or 'none'}"
+            )
+    symbols: dict[str, str] = {}
+    places: dict[str, str] = {}
+    fixed: dict[str, int] = {}
+    for item in steps:
+        named = meaning.dims.get(item.key)
+        if named is None:
+            continue
+        if len(named) != item.tensor.ndim:
+            refuse(
+                f"'dims' gives '{item.key}' {len(named)} axes, and it has "
+                f"{item.tensor.ndim}"
+            )
+        for number, (name, size) in enumerate(
+            zip(named, item.tensor.shape, strict=True)
+        ):
+            if name is None:
+                continue
+            place = f"axis {number} of '{item.label}'"
+            if not isinstance(size, torch.SymInt):
+                if fixed.setdefault(name, size) != size:
+                    refuse(f"{place} is {size}, and {name} is {fixed[name]} elsewhere")
+                places.setdefault(f"{name} fixed", place)
+                continue
+            other = symbols.setdefault(str(size), name)
+            if other != name:
+                refuse(
+                    f"'dims' calls {place} {name}, but to torch.compile it is the same "
+                    f"size as {places[other]}, which is {other}",
+                    helps=("compile with sizes that differ from each other",),
+                )
+            places.setdefault(name, place)
+    for name in fixed:
+        if name in symbols.values():
+            refuse(
+                f"{name} is open at {places[name]} and fixed to {fixed[name]} at "
+                f"{places[f'{name} fixed']}",
+                helps=(
+                    "mark all of its axes: torch._dynamo.mark_dynamic(tensor, axis)",
+                ),
+            )
+    return symbols, fixed
+
+
+def _by_size(axes: Sequence[_Axis], wanted: Collection[str]) -> dict[str, str]:
+    """One dimension for each size that axes have now, where nobody names them."""
+    groups: dict[object, list[_Axis]] = {}
+    for axis in axes:
+        size: object = axis.symbol if axis.hint is None else axis.hint
+        groups.setdefault(size, []).append(axis)
+    if len(wanted) == 1 and len(groups) > 1:
+        (name,) = wanted
+        found = "; ".join(
+            f"{size}: {', '.join(map(str, group))}" for size, group in groups.items()
+        )
+        refuse(
+            f"the schedule speaks of {name}, and this graph has {len(groups)} open "
+            "sizes",
+            notes=(f"they are {found}",),
+            helps=(
+                f'say which one it is: options={{"dims": '
+                f'{{"{axes[0].item.key}": ("{name}", ...)}}}}',
+            ),
+        )
+    symbols: dict[str, str] = {}
+    for group in groups.values():
+        first = group[0]
+        name = next(iter(wanted)) if len(wanted) == 1 else None
+        for axis in group:
+            symbols[axis.symbol] = name or f"{first.item.argument}_{first.number}"
+    return symbols
+
+
+def _bounds(
+    axes: Sequence[_Axis], symbols: Mapping[str, str], meaning: Meaning
+) -> dict[str, tuple[int, int | None]]:
+    """The sizes for which Dynamo's graph holds, and within them those of the caller."""
+    bounds: dict[str, tuple[int, int | None]] = {}
+    for axis in axes:
+        name = symbols[axis.symbol]
+        found = [_range(axis.size)]
+        if name in bounds:
+            found.append(bounds[name])
+        if name in meaning.dimensions:
+            found.append(meaning.dimensions[name])
+        highest = [high for _, high in found if high is not None]
+        bounds[name] = (
+            max(low for low, _ in found),
+            min(highest) if highest else None,
+        )
+    return bounds
+
+
+def _range(size: torch.SymInt) -> tuple[int, int | None]:
+    node = size.node
+    found = node.shape_env.bound_sympy(node.expr)
+    low = int(found.lower) if found.lower.is_Integer else 0
+    high = int(found.upper) if found.upper.is_Integer else None
+    # Dynamo writes "no bound" as the largest size of a tensor.
+    if high is not None and high >= 2**62:
+        high = None
+    return max(low, 1), high
+
+
+def _check_decisions(
+    axes: Sequence[_Axis],
+    symbols: Mapping[str, str],
+    bounds: Mapping[str, tuple[int, int | None]],
+) -> None:
+    """Refuse a graph that holds only for some of the sizes within the bounds.
+
+    Dynamo compiles another graph for the others; a module has no such condition.
+    """
+    if not axes:
+        return
+    for guard in axes[0].size.node.shape_env.guards:
+        condition = guard.expr
+        free = sorted(condition.free_symbols, key=str)
+        if not free or any(str(symbol) not in symbols for symbol in free):
+            continue
+        names = sorted({symbols[str(symbol)] for symbol in free})
+        for sizes in product(*[_tried(*bounds[name]) for name in names]):
+            chosen = dict(zip(names, sizes, strict=True))
+            numbers = {symbol: chosen[symbols[str(symbol)]] for symbol in free}
+            if _fails(condition, numbers):
+                text = str(condition)
+                for symbol in free:
+                    text = text.replace(str(symbol), symbols[str(symbol)])
+                refuse(
+                    f"the graph holds only where {text}: the model's code decides by "
+                    "it what runs",
+                    notes=(f"it does not hold for {_listed(chosen)}",),
+                    helps=(
+                        "write the code for any size, or give the dimension bounds "
+                        'within which it holds: options={"dimensions": ...}',
+                    ),
+                )
+
+
+def _fails(condition: Any, numbers: Mapping[Any, int]) -> bool:
+    answer = condition.subs(numbers)
+    return answer is not None and bool(answer == False)  # noqa: E712 - sympy's false
+
+
+def _tried(low: int, high: int | None) -> list[int]:
+    return [low + step for step in _TRIED if high is None or low + step <= high]
+
+
+def _listed(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} = {size}" for name, size in sizes.items())

@@ -1,0 +1,191 @@
+"""Every look into Dynamo while it compiles, in one place.
+
+Torch says by none of its public functions which frame a backend's graph is of.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, NoReturn
+
+import torch
+from torch._dynamo.eval_frame import OptimizedModule
+from torch._dynamo.exc import ShortenTraceback, TensorifyScalarRestartAnalysis
+from torch._dynamo.symbolic_convert import InstructionTranslator
+from torch._inductor.compile_fx import compile_fx
+from torch.fx import GraphModule
+
+from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
+from dynaflow_dsl.diagnostics.render import render
+from dynaflow_dsl.graph.model import SourceLine
+from dynaflow_dsl.integrations.dynamo.sources import Scope, modules_on_the_way
+from dynaflow_dsl.runtime.model_code import is_model_code
+from dynaflow_dsl.trace.lines import source_line
+
+_RESUMED = "torch_dynamo_resume_in_"
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """Where and why a graph ends before its function does."""
+
+    reason: str
+    place: SourceLine | None
+
+    def __str__(self) -> str:
+        return f"{self.reason} ({self.place})" if self.place else self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The function that is being compiled.
+
+    `resumed` says that an earlier graph of it ended in a break, and `broken` is the one
+    in which this graph ends.
+    """
+
+    scope: Scope
+    function: str
+    place: SourceLine
+    resumed: bool
+    broken: Break | None
+
+
+class NotScheduled(ShortenTraceback, DiagnosticError):
+    """A graph that cannot run as its schedule says.
+
+    Dynamo shows what a backend raises without its own frames if it is of this kind.
+    """
+
+    def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
+        self.diagnostics = tuple(diagnostics)
+        super().__init__(
+            "a graph cannot run as its schedule says\n\n" + render(self.diagnostics),
+            first_useful_frame=sys._getframe(1),
+        )
+
+
+def current_frame() -> Frame | None:
+    """The function that Dynamo compiles now, None where it compiles none."""
+    try:
+        translator: Any = InstructionTranslator.current_tx()
+    except (AttributeError, IndexError):
+        translator = None
+    if translator is None:
+        return None
+    root = translator.output.root_tx
+    code = root.f_code
+    name = code.co_name
+    resumed = name.startswith(_RESUMED)
+    if resumed:
+        name = name.removeprefix(_RESUMED).partition("_at_")[0]
+    return Frame(
+        Scope(dict(root.f_locals), root.f_globals),
+        name,
+        source_line(code.co_filename, code.co_firstlineno),
+        resumed,
+        _break(translator.output.compile_subgraph_reason),
+    )
+
+
+def _break(reason: Any) -> Break | None:
+    if reason is None or not reason.graph_break:
+        return None
+    place = None
+    for summary in reversed(list(reason.user_stack)):
+        if is_model_code(summary.filename) and summary.lineno:
+            place = source_line(summary.filename, summary.lineno)
+            break
+    first, *_ = str(reason.reason).strip().splitlines() or ["unknown"]
+    return Break(first, place)
+
+
+def names_of_inputs(graph: GraphModule) -> tuple[str | None, ...]:
+    """Dynamo's names of a graph's inputs, None where it has none."""
+    found: list[str | None] = []
+    for node in graph.graph.nodes:
+        if node.op != "placeholder":
+            continue
+        source = getattr(node, "_dynamo_source", None)
+        if source is None and (given := node.meta.get("grapharg")) is not None:
+            source = given.source
+        name = getattr(source, "name", None)
+        # A property since torch 2.12, and a method before.
+        found.append(name() if callable(name) else name)
+    return tuple(found)
+
+
+def compiled_model(
+    scope: Scope, sources: Iterable[str | None]
+) -> torch.nn.Module | None:
+    """The model that a graph belongs to, None where it reads of no module.
+
+    That is the one given to `torch.compile`, whose layers may be compiled one by one
+    after a graph break; else the outermost one that the graph's names begin with.
+    """
+    named = [
+        module for source in sources for module in modules_on_the_way(scope, source)[:1]
+    ]
+    named += [v for v in scope.local.values() if isinstance(v, torch.nn.Module)]
+    first = list({id(module): module for module in named}.values())
+    for module in _compiled(sys._getframe(1)):
+        inside = {id(each) for each in module.modules()}
+        if all(id(each) in inside for each in first):
+            return module
+    for module in first:
+        inside = {id(each) for each in module.modules()}
+        if all(id(each) in inside for each in first):
+            return module
+    return None
+
+
+def _compiled(frame: FrameType | None) -> Iterator[torch.nn.Module]:
+    """Modules around a frame that somebody compiled, innermost first."""
+    while frame is not None:
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, OptimizedModule):
+            yield owner._orig_mod
+        elif (
+            isinstance(owner, torch.nn.Module) and owner._compiled_call_impl is not None
+        ):
+            yield owner
+        frame = frame.f_back
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAxis:
+    """An axis of a tensor that Dynamo is asked to leave open, and what the tensor had
+    as attributes before."""
+
+    tensor: torch.Tensor
+    axis: int
+    attributes: frozenset[str]
+
+
+def open_axes(axes: Iterable[OpenAxis]) -> NoReturn:
+    """Let Dynamo begin the frame anew, with these axes of its inputs open.
+
+    Raises what Dynamo itself raises where it learns too late that it has to.
+    """
+    for each in axes:
+        torch._dynamo.maybe_mark_dynamic(each.tensor, each.axis)
+    raise TensorifyScalarRestartAnalysis(
+        restart_reason="axes of inputs are named dimensions of a schedule"
+    )
+
+
+def close_axes(axes: Iterable[OpenAxis]) -> None:
+    """Leave the tensors of a caller as they were before `open_axes`."""
+    for each in axes:
+        for name in set(vars(each.tensor)) - each.attributes:
+            if "dynamo" in name:
+                delattr(each.tensor, name)
+
+
+def by_inductor(graph: GraphModule, examples: list[Any]) -> Callable[..., Any]:
+    """What `torch.compile` does by default with a graph."""
+    compiled: Callable[..., Any] = compile_fx(graph, examples)  # type: ignore[assignment]
+    return compiled

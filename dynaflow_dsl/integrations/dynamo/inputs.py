@@ -1,0 +1,163 @@
+"""What each input of a Dynamo graph is: a weight, a step's argument, or a size."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from dynaflow_dsl.integrations.dynamo.model import (
+    DynamoGraph,
+    Inputs,
+    ModelTensor,
+    SizeInput,
+    StepInput,
+)
+from dynaflow_dsl.integrations.dynamo.sources import Attribute, Owner, Step, steps_of
+from dynaflow_dsl.trace.failures import refuse
+
+
+def read_inputs(graph: DynamoGraph) -> Inputs:
+    """The inputs of a graph by kind; raises DiagnosticError for what is none of them.
+
+    Weights are found by identity, so that one graph that Dynamo shares between layers
+    or models has those of this call.
+    """
+    owner = Owner(graph.model)
+    steps: list[StepInput] = []
+    tensors: list[ModelTensor] = []
+    numbers: list[tuple[int, Any]] = []
+    for position, node in enumerate(graph.placeholders):
+        example = graph.examples[position]
+        source = graph.sources[position]
+        traced = traced_value(graph, position)
+        path = (
+            graph.names.get(str(node.target))
+            or owner.tensor(example)
+            or owner.tensor(graph.scope.value(source))
+        )
+        if path is not None:
+            tensors.append(ModelTensor(position, path))
+        elif isinstance(traced, torch.Tensor):
+            name = _argument(source, str(node.target))
+            steps.append(StepInput(position, name, None, traced))
+        else:
+            numbers.append((position, traced))
+    listed = _grouped(steps, graph.sources)
+    sizes = tuple(_size(graph, position, number, steps) for position, number in numbers)
+    return Inputs(tuple(_in_order(listed, graph)), tuple(tensors), sizes)
+
+
+def traced_value(graph: DynamoGraph, position: int) -> Any:
+    """An input as Dynamo traced it: tensors are fake, and sizes may be symbols."""
+    meta = graph.placeholders[position].meta
+    return meta.get("example_value", meta.get("val", graph.examples[position]))
+
+
+def _size(
+    graph: DynamoGraph, position: int, number: Any, steps: Iterable[StepInput]
+) -> SizeInput:
+    for item in steps:
+        for axis, size in enumerate(item.tensor.shape):
+            if isinstance(size, torch.SymInt) and str(size) == str(number):
+                return SizeInput(position, item.position, axis)
+    source = graph.sources[position] or str(graph.placeholders[position].target)
+    return refuse(
+        f"{_readable(source)} is a number that differs between calls, and an "
+        "executor's arguments are tensors",
+        helps=("pass it as a tensor, or the same number in every call",),
+    )
+
+
+def _readable(source: str) -> str:
+    steps = steps_of(source)
+    return f"'{_joined(steps)}'" if steps else f"'{source}'"
+
+
+def _argument(source: str | None, placeholder: str) -> str:
+    """A name for what Dynamo calls `L['cache'].layers[0].keys`, without its list's
+    index: that is found later."""
+    steps = steps_of(source) if source else None
+    name = _joined(steps) if steps else placeholder.removeprefix("L_").strip("_")
+    return _identifier(name)
+
+
+def _joined(steps: Sequence[Step]) -> str:
+    words = [step.name if isinstance(step, Attribute) else str(step) for step in steps]
+    return "_".join(words)
+
+
+def _identifier(name: str) -> str:
+    name = re.sub(r"\W", "_", name)
+    if not name or name[0].isdigit():
+        name = f"input_{name}"
+    return f"{name}_" if keyword.iskeyword(name) else name
+
+
+def _grouped(
+    steps: Sequence[StepInput], sources: Sequence[str | None]
+) -> list[StepInput]:
+    """Make one list of tensors that differ in an index of their names alone.
+
+    Only where all of a list's first tensors are there, with axes of the same kind: a
+    list with gaps has names of its own for each.
+    """
+    families: dict[str, dict[int, int]] = {}
+    for number, item in enumerate(steps):
+        found = _without_index(sources[item.position])
+        if found is not None:
+            name, index = found
+            families.setdefault(name, {})[index] = number
+    taken = {item.argument for item in steps}
+    grouped = list(steps)
+    for name, members in families.items():
+        items = [steps[members[index]] for index in sorted(members)]
+        whole = sorted(members) == list(range(len(members)))
+        alike = len({_kinds_of_axes(item.tensor) for item in items}) == 1
+        if not whole or not alike or name in taken:
+            continue
+        for index, number in members.items():
+            grouped[number] = replace(steps[number], argument=name, index=index)
+    return grouped
+
+
+def _without_index(source: str | None) -> tuple[str, int] | None:
+    steps = steps_of(source) if source else None
+    if not steps:
+        return None
+    places = [k for k, step in enumerate(steps) if isinstance(step, int)]
+    if not places:
+        return None
+    last = places[-1]
+    index = steps[last]
+    assert isinstance(index, int)
+    rest = [*steps[:last], *steps[last + 1 :]]
+    return (_identifier(_joined(rest)), index) if rest else None
+
+
+def _kinds_of_axes(tensor: torch.Tensor) -> tuple[bool, ...]:
+    return tuple(isinstance(size, torch.SymInt) for size in tensor.shape)
+
+
+def _in_order(steps: Iterable[StepInput], graph: DynamoGraph) -> list[StepInput]:
+    """In the order of the function's variables: Dynamo has them as they are used."""
+    # What a graph reads of a module that is no weight comes last.
+    variables = graph.scope.local.items()
+    names = [n for n, v in variables if not isinstance(v, torch.nn.Module)]
+
+    def place(item: StepInput) -> tuple[int, str, int]:
+        source = steps_of(graph.sources[item.position] or "") or ()
+        first = source[0] if source else None
+        known = names.index(first) if first in names else len(names)
+        return known, "" if first in names else item.argument, 0
+
+    ordered = sorted(steps, key=place)
+    # A list is one argument, wherever its tensors are used.
+    arguments = list(dict.fromkeys(item.argument for item in ordered))
+    return sorted(
+        ordered, key=lambda item: (arguments.index(item.argument), item.index or 0)
+    )

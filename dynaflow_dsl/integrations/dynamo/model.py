@@ -1,0 +1,156 @@
+"""A graph of Dynamo as a backend gets it, and what its inputs are to a schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from dynaflow_dsl.integrations.dynamo.sources import Scope
+from dynaflow_dsl.trace.model import Persistent, Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class DynamoGraph:
+    """What `torch.compile` hands to a backend.
+
+    `examples` are the inputs of the call that is being compiled, real or fake, one for
+    each placeholder of `module`, and `sources` their names in the words of Dynamo, None
+    where they are not known. `scope` are the variables that those names begin with.
+    `model` is the model that schedules speak of: the compiled function may be that of
+    one of its layers. `names` gives paths of their own to placeholders that are tensors
+    of the model but neither parameters nor buffers of its modules.
+    """
+
+    module: GraphModule
+    examples: tuple[Any, ...]
+    sources: tuple[str | None, ...]
+    scope: Scope
+    model: torch.nn.Module
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def placeholders(self) -> list[Node]:
+        """The inputs' nodes."""
+        return [node for node in self.module.graph.nodes if node.op == "placeholder"]
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What the inputs of a graph mean; see `TraceSpec`, which has the same fields.
+
+    `dims` names the axes of inputs, `dimensions` holds bounds that are narrower than
+    those that Dynamo found. An axis with a name whose size Dynamo fixed gives a fixed
+    size of that name.
+    """
+
+    dims: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
+    dimensions: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    persistent: Mapping[str, Persistent] = field(default_factory=dict)
+    disjoint: tuple[str, ...] = ()
+    facts: Mapping[str, Scalar] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StepInput:
+    """A tensor that is given in every step.
+
+    `position` is its place among the graph's inputs. `argument` is the name of the
+    executor's argument, and `index` its place in it where that is a list. `tensor` has
+    the sizes that Dynamo gave it, of which some may be symbols.
+    """
+
+    position: int
+    argument: str
+    index: int | None
+    tensor: torch.Tensor
+
+    @property
+    def key(self) -> str:
+        """Its name in a table of dimensions: all tensors of a list share one."""
+        return self.argument if self.index is None else f"{self.argument}.*"
+
+    @property
+    def label(self) -> str:
+        """Its name in messages."""
+        return self.argument if self.index is None else f"{self.argument}[{self.index}]"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTensor:
+    """A parameter or buffer of the model, by its path."""
+
+    position: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """An output of a graph.
+
+    `result` is its own place among the outputs, where it is a tensor; `value` is what
+    is returned in every step; else it is `factor` times the sizes of axes, given as
+    places of tensors among the graph's inputs with their axes.
+    """
+
+    result: int | None = None
+    value: Any = None
+    factor: int | None = None
+    axes: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SizeInput:
+    """A size that Dynamo passes beside the tensor that has it.
+
+    `tensor` is the place of that tensor among the graph's inputs.
+    """
+
+    position: int
+    tensor: int
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The inputs of a graph by kind; steps in the order of an executor's arguments."""
+
+    steps: tuple[StepInput, ...]
+    tensors: tuple[ModelTensor, ...]
+    sizes: tuple[SizeInput, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """How an executor is called in place of a graph, in plain data.
+
+    `count` is the number of the graph's inputs. `arguments` are those of the executor:
+    the place of a tensor among the inputs, or the places of a list. `weights` are the
+    places of tensors that the executor is bound to, with their paths. Where the graph
+    returns tensors alone, `outputs` has as many as the executor.
+    """
+
+    count: int
+    arguments: tuple[int | tuple[int, ...], ...]
+    weights: tuple[tuple[int, str], ...]
+    outputs: tuple[Output, ...]
+
+
+def interface_of(inputs: Inputs, outputs: tuple[Output, ...]) -> Interface:
+    """The interface of a graph with these inputs and outputs."""
+    places: dict[str, list[int]] = {}
+    listed = {item.argument for item in inputs.steps if item.index is not None}
+    for item in inputs.steps:
+        places.setdefault(item.argument, []).append(item.position)
+    return Interface(
+        len(inputs.steps) + len(inputs.tensors) + len(inputs.sizes),
+        tuple(
+            tuple(found) if name in listed else found[0]
+            for name, found in places.items()
+        ),
+        tuple((item.position, item.path) for item in inputs.tensors),
+        outputs,
+    )

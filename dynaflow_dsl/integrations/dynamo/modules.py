@@ -1,0 +1,142 @@
+"""The module of a schedule for a Dynamo graph: compiled, compared with the one on disk.
+
+The rule is that of `dfsc compile`: a module is current while the compiler would write
+the same text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from dynaflow_dsl import pipeline
+from dynaflow_dsl.cli.files import relative
+from dynaflow_dsl.cli.foreign import import_module_file
+from dynaflow_dsl.cli.modules import MARK, ModuleFiles, ModuleText
+from dynaflow_dsl.cli.staleness import compare
+from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
+from dynaflow_dsl.integrations.dynamo.calls import Binds, Step
+from dynaflow_dsl.integrations.dynamo.model import Interface
+from dynaflow_dsl.integrations.dynamo.retrace import Retraced
+from dynaflow_dsl.integrations.dynamo.weights import stand_in
+from dynaflow_dsl.resolve.model import ScheduleFile
+from dynaflow_dsl.runtime import Executor, Selected
+from dynaflow_dsl.trace.kernels import KernelReader
+from dynaflow_dsl.trace.model import Scalar
+
+# Where the text of a module that nobody wrote comes from.
+REPAIR = 'torch.compile(..., options={..., "write": "always"})'
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """What `load` of a generated module is called with."""
+
+    compile: bool = True
+    cache: str | None = None
+    capture: bool = True
+
+    def words(self) -> dict[str, Any]:
+        """As keyword arguments."""
+        return {
+            "compile": self.compile,
+            "cache": self.cache,
+            "capture": self.capture,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class GraphModuleFile:
+    """The generated module of a graph, on disk and current."""
+
+    files: ModuleFiles
+    compiled: pipeline.CompiledModule
+    interface: Interface
+    model: torch.nn.Module
+    device: torch.device
+
+    def binds(self, options: LoadOptions) -> Binds:
+        """Binds the module's executor to tensors that are given."""
+        return partial(_bind, self, options)
+
+
+def compile_graph(
+    file: ScheduleFile,
+    retraced: Retraced,
+    facts: Mapping[str, Scalar] | None = None,
+) -> pipeline.CompiledModule:
+    """The module of a schedule for a graph; raises DiagnosticError.
+
+    Its executors stand for one entry: of several schedules a `select` has to choose.
+    """
+    if file.select is None and len(file.schedules) != 1:
+        path = pipeline.main_path(file) if file.schedules else "the file"
+        raise DiagnosticError(
+            [
+                Diagnostic(
+                    "DFS821",
+                    f"{path} has {len(file.schedules)} schedules, and a graph runs one",
+                    helps=("let a `select` choose between them, or give each a file",),
+                )
+            ]
+        )
+    spec = retraced.spec
+    kernels = KernelReader(spec.device, spec.dtype)
+    return pipeline.compile_schedules(file, retraced.traced, facts, kernels).unwrap()
+
+
+def settle(
+    files: ModuleFiles, compiled: pipeline.CompiledModule, write: str
+) -> tuple[Diagnostic, ...]:
+    """Make the module on disk the compiled one, as far as `write` allows it.
+
+    "missing" writes a module that is not there, "always" one that is stale too, and
+    "never" none. Gives what is wrong where the module on disk is another one and may
+    not be written over: nothing where it is current.
+    """
+    current = ModuleText(compiled.text, compiled.map)
+    stored = files.read()
+    if stored == current:
+        return ()
+    missing = stored.module is None and stored.map is None
+    found = compare(relative(files.module), stored, current, REPAIR)
+    lost = any(item.code in ("DFS504", "DFS505") for item in found)
+    foreign = stored.module is not None and not stored.module.startswith(MARK)
+    if (missing and write == "missing") or (
+        write == "always" and not lost and not foreign
+    ):
+        files.write(current)
+        return ()
+    return found
+
+
+def _bind(
+    made: GraphModuleFile, options: LoadOptions, tensors: Mapping[str, torch.Tensor]
+) -> Step:
+    module = import_module_file(made.files.module)
+    return load_step(module, made.model, tensors, made.device, options)
+
+
+def load_step(
+    module: ModuleType,
+    model: torch.nn.Module,
+    tensors: Mapping[str, torch.Tensor],
+    device: torch.device,
+    options: LoadOptions,
+) -> Step:
+    """The step of a generated module, bound to tensors by their paths in a model.
+
+    Raises LoadError.
+    """
+    # The model's source was compared when it was traced, just before.
+    loaded = module.load(
+        stand_in(model, tensors), device, check="none", **options.words()
+    )
+    assert isinstance(loaded, Executor | Selected)
+    return loaded

@@ -1,0 +1,345 @@
+"""One model under one schedule: the graphs that Dynamo hands over, one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+
+from dynaflow_dsl import pipeline
+from dynaflow_dsl.bind.selectors import matches
+from dynaflow_dsl.cli.files import relative
+from dynaflow_dsl.cli.modules import ModuleFiles, default_folder
+from dynaflow_dsl.cli.project import find_project
+from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError, Label
+from dynaflow_dsl.graph.digest import graph_digest
+from dynaflow_dsl.integrations.dynamo.calls import Bindings, GraphCall
+from dynaflow_dsl.integrations.dynamo.dimensions import Dimensions, name_dimensions
+from dynaflow_dsl.integrations.dynamo.frames import OpenAxis, close_axes, open_axes
+from dynaflow_dsl.integrations.dynamo.inputs import read_inputs
+from dynaflow_dsl.integrations.dynamo.model import DynamoGraph, Inputs, Meaning
+from dynaflow_dsl.integrations.dynamo.modules import (
+    GraphModuleFile,
+    compile_graph,
+    settle,
+)
+from dynaflow_dsl.integrations.dynamo.options import Options
+from dynaflow_dsl.integrations.dynamo.report import parts_of
+from dynaflow_dsl.integrations.dynamo.retrace import retrace, running_modules
+from dynaflow_dsl.resolve.model import Schedule, ScheduleFile
+from dynaflow_dsl.runtime.model import Split
+
+# The name of a graph that nothing else names.
+ENTRY = "forward"
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """A graph that runs as its schedule says."""
+
+    call: GraphCall
+    entry: str
+    module: str
+    parts: tuple[tuple[str, tuple[str, ...]], ...]
+    reused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Unscheduled:
+    """A graph of which the schedule says nothing, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    entry: str
+    digest: str
+    module: str
+    parts: tuple[tuple[str, tuple[str, ...]], ...]
+    bindings: Bindings
+
+
+@dataclass(slots=True)
+class Session:
+    """What is known of a model's graphs under one set of options.
+
+    `dims` are the names of axes in earlier graphs, which hold for later ones: a batch
+    of one row is fixed to Dynamo, and still the batch. `opened` are axes that Dynamo
+    was asked to leave open, and `marked` the tensors whose marks are to be taken off.
+    """
+
+    options: Options
+    file: ScheduleFile
+    made: list[_Made] = field(default_factory=list)
+    dims: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
+    opened: set[tuple[str, int]] = field(default_factory=set)
+    marked: list[OpenAxis] = field(default_factory=list)
+
+    def schedule(self, graph: DynamoGraph, *, whole: bool) -> Scheduled | Unscheduled:
+        """The executor of a graph; `whole` says that it is all of the model.
+
+        Raises DiagnosticError for a graph that the schedule does not fit, and what
+        Dynamo needs to begin the frame anew with more of its axes open.
+        """
+        close_axes(self.marked)
+        self.marked.clear()
+        if not whole and not self._holds_some(running_modules(graph)):
+            return Unscheduled("it holds none of the modules that the schedule names")
+        _check_gradients(graph.examples)
+        inputs = read_inputs(graph)
+        meaning = self._meaning(inputs)
+        wanted = _dimensions_of(self.file)
+        dimensions = name_dimensions(inputs.steps, meaning, wanted)
+        for name in sorted(wanted):
+            reason = self._fixed(name, graph, inputs, meaning, dimensions)
+            if reason is not None:
+                return Unscheduled(reason)
+        self.opened.clear()
+        return self._scheduled(graph, meaning, wanted, whole=whole)
+
+    def _scheduled(
+        self,
+        graph: DynamoGraph,
+        meaning: Meaning,
+        wanted: frozenset[str],
+        *,
+        whole: bool,
+    ) -> Scheduled:
+        retraced = retrace(graph, meaning, self._entry, wanted, whole).unwrap()
+        (traced,) = retraced.traced.graphs
+        self.dims.update(
+            {key: axes for key, axes in retraced.dimensions.dims.items() if any(axes)}
+        )
+        digest = graph_digest(traced)
+        for made in self.made:
+            if made.digest == digest:
+                call = GraphCall(retraced.interface, made.bindings)
+                return Scheduled(call, made.entry, made.module, made.parts, True)
+        entry = _free(traced.entry, [made.entry for made in self.made])
+        renamed = replace(retraced.traced, graphs=(replace(traced, entry=entry),))
+        compiled = compile_graph(
+            self.file,
+            replace(retraced, traced=renamed),
+            self.options.given.facts,
+        )
+        files = self._files(compiled.name, entry)
+        if found := settle(files, compiled, self.options.write):
+            raise DiagnosticError(found)
+        module = GraphModuleFile(
+            files,
+            compiled,
+            retraced.interface,
+            retraced.spec.model,
+            _device(graph.examples, retraced.spec.device),
+        )
+        bindings = Bindings(module.binds(self.options.load))
+        parts = parts_of(compiled.bindings)
+        made = _Made(entry, digest, relative(files.module), parts, bindings)
+        self.made.append(made)
+        call = GraphCall(retraced.interface, bindings)
+        return Scheduled(call, entry, made.module, parts, False)
+
+    def _meaning(self, inputs: Inputs) -> Meaning:
+        """What the caller says, and what earlier graphs of the model showed."""
+        given = self.options.meaning
+        if given.dims:
+            keys = {item.key for item in inputs.steps}
+            # A graph after a break may have other inputs than the first one.
+            return (
+                replace(
+                    given, dims={k: axes for k, axes in given.dims.items() if k in keys}
+                )
+                if self.made
+                else given
+            )
+        ndim = {item.key: item.tensor.ndim for item in inputs.steps}
+        known = {k: axes for k, axes in self.dims.items() if ndim.get(k) == len(axes)}
+        return replace(given, dims=known)
+
+    def _entry(self, fixed: Mapping[str, int]) -> str:
+        for name, sizes in self.options.entries.items():
+            if all(fixed.get(key) == size for key, size in sizes.items()):
+                return name
+        return ENTRY
+
+    def _holds_some(self, modules: Iterable[str]) -> bool:
+        paths = {
+            tuple(path.split(".")[:depth])
+            for path in modules
+            for depth in range(1, path.count(".") + 2)
+        }
+        for schedule in self.file.schedules:
+            for section in schedule.sections:
+                if section.each is None:
+                    return True
+                pattern = section.each.path.pattern
+                if any(matches(pattern, path) for path in paths):
+                    return True
+        return False
+
+    def _fixed(
+        self,
+        name: str,
+        graph: DynamoGraph,
+        inputs: Inputs,
+        meaning: Meaning,
+        dimensions: Dimensions,
+    ) -> str | None:
+        """Why a graph has too few rows of a dimension to be split, None if it has not.
+
+        Where Dynamo fixed a size that it need not fix, it is asked to leave it open.
+        """
+        if name in dimensions.bounds:
+            return None
+        size = dimensions.fixed.get(name)
+        if size is None:
+            raise _no_dimension(self.file, name, inputs)
+        if size > 1:
+            self._open(name, graph, inputs, meaning)
+            self.opened.clear()
+            raise _still_fixed(self.file, name, size)
+        if self.file.select is None and not any(
+            _fills(schedule, name, size) for schedule in self.file.schedules
+        ):
+            return f"{name} is {size} in it, too few for the pieces of the split"
+        return None
+
+    def _open(
+        self, name: str, graph: DynamoGraph, inputs: Inputs, meaning: Meaning
+    ) -> None:
+        axes = []
+        for item in inputs.steps:
+            for axis, named in enumerate(meaning.dims.get(item.key, ())):
+                tensor = graph.examples[item.position]
+                place = (item.label, axis)
+                if named != name or place in self.opened:
+                    continue
+                if isinstance(tensor, torch.Tensor):
+                    axes.append(OpenAxis(tensor, axis, frozenset(vars(tensor))))
+                    self.opened.add(place)
+        if axes:
+            self.marked += axes
+            open_axes(axes)
+
+    def _files(self, name: str, entry: str) -> ModuleFiles:
+        suffix = "" if entry == ENTRY else f"_{entry}"
+        module = self.options.module
+        if module is not None and module.suffix == ".py":
+            return ModuleFiles.of(module.parent, f"{module.stem}{suffix}")
+        folder = module or default_folder(find_project(Path.cwd()))
+        return ModuleFiles.of(folder, f"{name}{suffix}")
+
+
+_sessions: WeakKeyDictionary[torch.nn.Module, list[Session]] = WeakKeyDictionary()
+
+
+def session(model: torch.nn.Module, options: Options) -> Session:
+    """The session of a model; raises DiagnosticError for a schedule that has errors.
+
+    A file that changed since is another schedule.
+    """
+    path = relative(Path(options.schedule))
+    read = pipeline.read_schedule(path, options.given.parameters)
+    file = read.unwrap()
+    for known in _sessions.setdefault(model, []):
+        if known.options == options and known.file.digest == file.digest:
+            return known
+    made = Session(options, file)
+    _sessions[model].append(made)
+    return made
+
+
+def _check_gradients(examples: Iterable[object]) -> None:
+    if not torch.is_grad_enabled():
+        return
+    if any(isinstance(e, torch.Tensor) and e.requires_grad for e in examples):
+        raise DiagnosticError(
+            [
+                Diagnostic(
+                    "DFS821",
+                    "the model is called with gradients on, and executors have none",
+                    helps=(
+                        "call it under torch.inference_mode() or torch.no_grad()",
+                        'or let Inductor compile such calls: options={"strict": False}',
+                    ),
+                )
+            ]
+        )
+
+
+def _dimensions_of(file: ScheduleFile) -> frozenset[str]:
+    """The dimensions that a file's schedules split or capture."""
+    found = {s.split.dimension for s in file.schedules if s.split is not None}
+    found |= {each.dimension for s in file.schedules for each in s.captures}
+    return frozenset(found)
+
+
+def _fills(schedule: Schedule, name: str, size: int) -> bool:
+    split = schedule.split
+    if split is None or split.dimension != name or split.phases:
+        return True
+    cut = Split(name, weights=split.weights, align=split.align)
+    return cut.fills(size)
+
+
+def _no_dimension(file: ScheduleFile, name: str, inputs: Inputs) -> DiagnosticError:
+    first = next((item for item in inputs.steps if item.tensor.ndim), None)
+    helps = []
+    if first is not None:
+        axes = ", ".join([f'"{name}"', *["None"] * (first.tensor.ndim - 1)])
+        comma = "," if first.tensor.ndim == 1 else ""
+        helps.append(
+            f'say where it is: options={{"dims": {{"{first.key}": ({axes}{comma})}}}}'
+        )
+        helps.append(
+            "or mark its axes before the first call: "
+            f"torch._dynamo.mark_dynamic({first.argument}, 0)"
+        )
+    return _about_dimension(
+        file,
+        name,
+        f"no axis of this graph's inputs is {name}: torch.compile fixed all their sizes",
+        helps,
+    )
+
+
+def _still_fixed(file: ScheduleFile, name: str, size: int) -> DiagnosticError:
+    return _about_dimension(
+        file,
+        name,
+        f"{name} is fixed to {size} in this graph: the model's code needs it to be "
+        f"{size}",
+        [f"write the code for any {name} ('x.shape[0]' instead of a number)"],
+    )
+
+
+def _about_dimension(
+    file: ScheduleFile, name: str, message: str, helps: list[str]
+) -> DiagnosticError:
+    place = None
+    for schedule in file.schedules:
+        if schedule.split is not None and schedule.split.dimension == name:
+            place = Label(schedule.split.span, f"cuts {name}")
+            break
+    return DiagnosticError([Diagnostic("DFS821", message, place, helps=tuple(helps))])
+
+
+def _device(examples: Iterable[Any], kind: str) -> torch.device:
+    """The device of the call that is being compiled."""
+    for example in examples:
+        if isinstance(example, torch.Tensor) and example.device.type == kind:
+            return example.device
+    return torch.device(kind)
+
+
+def _free(name: str, taken: list[str]) -> str:
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f"{name}_{number}"
+    return free

@@ -1,0 +1,134 @@
+"""Names that Dynamo gives to what a graph reads, such as `L['self'].layers.0.weight`.
+
+A name says how its value is reached from the local (`L`) and global (`G`) variables of
+the compiled function.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import torch
+
+_STEP = re.compile(
+    r"\.(?P<attribute>\w+)"
+    r"|\[(?P<quote>['\"])(?P<key>.*?)(?P=quote)\]"
+    r"|\[(?P<index>\d+)\]"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A step from a value to its attribute; a number is a module in a list."""
+
+    name: str
+
+
+# An attribute, the key of a dictionary, or the index of a sequence.
+Step: TypeAlias = "Attribute | str | int"
+
+
+def steps_of(source: str) -> tuple[Step, ...] | None:
+    """The steps of a name after its `L` or `G`; None for names that do more."""
+    if source[:1] not in ("L", "G"):
+        return None
+    steps: list[Step] = []
+    position = 1
+    while position < len(source):
+        match = _STEP.match(source, position)
+        if match is None:
+            return None
+        if match["attribute"] is not None:
+            steps.append(Attribute(match["attribute"]))
+        elif match["index"] is not None:
+            steps.append(int(match["index"]))
+        else:
+            steps.append(match["key"])
+        position = match.end()
+    return tuple(steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The variables that names begin with; `local` is in the order of the function's.
+
+    Frameworks that keep a graph and run it later know its model as `self`:
+    `Scope.of(model)`.
+    """
+
+    local: Mapping[str, object]
+    globals: Mapping[str, object] = field(default_factory=dict)
+
+    @staticmethod
+    def of(model: torch.nn.Module) -> Scope:
+        """The scope of the model's own `forward`."""
+        return Scope({"self": model})
+
+    def value(self, source: str | None) -> object | None:
+        """What a name stands for; None where it cannot be followed."""
+        steps = steps_of(source) if source else None
+        if steps is None:
+            return None
+        value: Any = self.local if source and source[0] == "L" else self.globals
+        try:
+            for step in steps:
+                value = _follow(value, step)
+        except (AttributeError, IndexError, KeyError, TypeError):
+            return None
+        return value  # type: ignore[no-any-return]
+
+
+def modules_on_the_way(scope: Scope, source: str | None) -> list[torch.nn.Module]:
+    """The modules that a name leads through, outermost first."""
+    steps = steps_of(source) if source else None
+    found: list[torch.nn.Module] = []
+    value: Any = scope.local if source and source[0] == "L" else scope.globals
+    try:
+        for step in steps or ():
+            value = _follow(value, step)
+            if isinstance(value, torch.nn.Module):
+                found.append(value)
+    except (AttributeError, IndexError, KeyError, TypeError):
+        pass
+    return found
+
+
+def _follow(value: Any, step: Step) -> Any:
+    match step:
+        case Attribute(name):
+            modules = vars(value).get("_modules") or {}
+            return modules[name] if name in modules else getattr(value, name)
+        case _:
+            return value[step]
+
+
+class Owner:
+    """Where modules and tensors lie in a model, by identity.
+
+    Dynamo names them as seen from the compiled function, which may be that of one
+    layer; a schedule names them as seen from the model.
+    """
+
+    __slots__ = ("_modules", "_tensors", "model")
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.model = model
+        self._modules = {
+            id(module): path for path, module in reversed([*model.named_modules()])
+        }
+        tensors = [
+            *model.named_parameters(remove_duplicate=False),
+            *model.named_buffers(remove_duplicate=False),
+        ]
+        self._tensors = {id(tensor): path for path, tensor in reversed(tensors)}
+
+    def module(self, value: object) -> str | None:
+        """The path of a module, None where it is none of this model."""
+        return self._modules.get(id(value))
+
+    def tensor(self, value: object) -> str | None:
+        """The path of a parameter or buffer, None where it is none of this model."""
+        return self._tensors.get(id(value))
