@@ -268,10 +268,12 @@ def compile_schedules(
     model: TracedModel,
     facts: Mapping[str, Scalar] | None = None,
     kernels: ReadsKernels | None = None,
+    name: str | None = None,
 ) -> Result[CompiledModule]:
     """The module of a file, which has at least one schedule, for a traced model.
 
     `kernels` imports the kernels that parts run through; a file without any needs none.
+    `name` is the module's, where it is not to be called as the file says.
     """
     # Here, since `dfsc check` emits nothing and need not load the template engine.
     from dynaflow_dsl.emit import emit
@@ -281,7 +283,7 @@ def compile_schedules(
         return Result(None, checked.diagnostics)
     plans = checked.value.plans
     path = main_path(file)
-    name = module_name(file, path)
+    name = name or module_name(file, path)
     module = emit(
         plans,
         file,

@@ -34,7 +34,9 @@ from dynaflow_dsl.cli.running import chosen_files, current_project, going_on
 from dynaflow_dsl.cli.schedules import read_schedule
 from dynaflow_dsl.cli.staleness import (
     compare,
+    compare_text,
     edited_by_hand,
+    made_by_a_program,
     unknown_format,
 )
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Severity
@@ -180,6 +182,9 @@ def _compile(
     if file.model is None and not request.wanted.names_model(path):
         if not request.writes:
             chosen = stored_model(files, path, request.wanted)
+        if chosen is None and made_by_a_program(stored := files.read()):
+            _show_program(reporter, path, files, stored, file, request)
+            return
         importers = _importers(path, declared)
         if chosen is None and importers:
             reporter.say(f"{path}: no module of its own; {importers[0]} imports it")
@@ -194,6 +199,28 @@ def _compile(
     else:
         repair = request.wanted.compile_command(path, request.folder, given)
         _compare(reporter, path, files, made.text, repair, diff=request.diff)
+
+
+def _show_program(
+    reporter: Reporter,
+    path: str,
+    files: ModuleFiles,
+    stored: ModuleText,
+    file: ScheduleFile,
+    request: Request,
+) -> None:
+    """What can be said of a module whose model only a program knows."""
+    name = relative(files.module)
+    if request.writes:
+        reporter.say(f"{path}: the program that compiles its model writes {name}")
+        return
+    found = compare_text(name, stored, file.digest)
+    reporter.show([replace(each, about=path) for each in found])
+    if not found:
+        reporter.say(
+            f"{name}: up to date by its text; the program that compiles its model "
+            "compares the graph"
+        )
 
 
 def _importers(path: str, declared: Mapping[str, Declared | None]) -> list[str]:

@@ -13,7 +13,11 @@ from dynaflow_dsl.cli.files import relative, remove, schedules_below
 from dynaflow_dsl.cli.modules import MARK, ModuleFiles, ModuleText, folder_words
 from dynaflow_dsl.cli.project import Project
 from dynaflow_dsl.cli.report import Reporter
-from dynaflow_dsl.cli.staleness import edited_by_hand, read_map
+from dynaflow_dsl.cli.staleness import (
+    edited_by_hand,
+    made_by_a_program,
+    read_map,
+)
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 from dynaflow_dsl.imports import project_root
 
@@ -57,7 +61,11 @@ def find_orphans(folder: Path, schedules: Sequence[str]) -> Iterator[Orphan]:
         source = _source_of(name, stored)
         if source is None:
             continue
-        reason = _why(name, source, _places(source, folder, known), folder)
+        places = _places(source, folder, known)
+        if places and made_by_a_program(stored):
+            # The program says how its modules are called, by graph if there are many.
+            continue
+        reason = _why(name, source, places, folder)
         if reason is not None:
             yield Orphan(files, reason, _why_kept(stored))
 

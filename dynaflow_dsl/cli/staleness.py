@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from dynaflow_dsl.cli.modules import MARK, ModuleText
@@ -90,9 +91,60 @@ def stored_target(stored: ModuleText) -> tuple[str, dict[str, Any]] | None:
     """The trace target and its arguments that a module was compiled with."""
     known = read_map(stored.map) or {}
     match known.get("target"):
-        case {"name": str(name), "arguments": dict(arguments)}:
+        case {"name": str(name), "arguments": dict(arguments)} if name:
             return name, arguments
     return None
+
+
+def made_by_a_program(stored: ModuleText) -> bool:
+    """Whether a module is of a graph that a program's `torch.compile` captured.
+
+    Such a module names no trace target: only the program knows the model.
+    """
+    known = read_map(stored.map) or {}
+    match known.get("target"):
+        case {"name": ""}:
+            return True
+    return False
+
+
+def compare_text(name: str, stored: ModuleText, digest: str) -> tuple[Diagnostic, ...]:
+    """What is wrong with a module of a program as far as it shows without its model.
+
+    `digest` is that of the schedule file as it is now.
+    """
+    known = read_map(stored.map) or {}
+    found: list[Diagnostic] = []
+    if edited_by_hand(stored):
+        found.append(_edited(name, ""))
+    if known.get("schedule") != digest:
+        why = f"the schedule in {known.get('source')} changed"
+        found.append(_stale("DFS501", f"{name} is stale: {why}", ""))
+    return helped_by_program(found)
+
+
+def helped_by_program(found: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """What is wrong with a module, where no command makes it current but a program."""
+    return tuple(replace(each, helps=_program_helps(each)) for each in found)
+
+
+def _program_helps(item: Diagnostic) -> tuple[str, ...]:
+    if item.code == "DFS504":
+        return (
+            "change the schedule instead of the module",
+            "delete the module and its map to have them written again; the edit is "
+            "lost",
+        )
+    if item.message.endswith("is missing"):
+        return ('leave out the option "write" of its backend to have it written',)
+    if item.message.endswith("is not a generated module"):
+        return ('choose another place with the option "module" of the backend',)
+    if item.code in ("DFS501", "DFS502"):
+        return (
+            'run the program with the option "write": "always" of its backend to have '
+            "it written again",
+        )
+    return item.helps
 
 
 def stored_given(stored: ModuleText) -> Given:

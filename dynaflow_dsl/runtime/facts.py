@@ -74,7 +74,8 @@ def check_facts(module_map: ModuleMap, known: Known) -> None:
         if _same(made_with, here):
             continue
         given = name in module_map.given_facts
-        origin = "by -F" if given else f"as {module_map.target} said"
+        target = module_map.target or "the program that compiled it"
+        origin = "by -F" if given else f"as {target} said"
         raise LoadError(
             "DFS809",
             f"{module_map.module} was made for {name} = {written(made_with)}, {origin}"
@@ -94,6 +95,11 @@ def _same(one: Fact, other: Fact) -> bool:
 
 
 def _repair(module_map: ModuleMap, name: str, here: Fact, *, given: bool) -> str:
+    if not module_map.target:
+        return (
+            f"load it where {name} is {written(module_map.facts[name])}, or run that "
+            f"program again where it says that {name} is {written(here)}"
+        )
     if not given:
         return (
             f"load it where {name} is {written(module_map.facts[name])}, or compile "

@@ -13,7 +13,8 @@ _PACKAGES = ("site-packages", "dist-packages")
 _TORCH = str(Path(torch.__file__).parent)
 _STANDARD_LIBRARY = sysconfig.get_paths()["stdlib"]
 _OWN = tuple(
-    str(Path(__file__).parents[1] / room) for room in ("integrations", "runtime", "trace", "marks.py")
+    str(Path(__file__).parents[1] / room)
+    for room in ("integrations", "runtime", "trace", "marks.py")
 )
 
 

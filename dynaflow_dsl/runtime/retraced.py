@@ -20,6 +20,13 @@ def check_graphs(
 
     Returns the facts that the trace target says, each with what says so.
     """
+    if not module_map.target:
+        raise LoadError(
+            "DFS801",
+            f"{module_map.module} has no trace target to trace the model with: its "
+            "graph was captured by torch.compile, whose backend compares it whenever "
+            'it compiles. `check="quick"` compares without tracing.',
+        )
     # By name, since the runtime stands without the compiler, and only this needs it.
     again = import_module("dynaflow_dsl.trace.again")
     traced = again.trace_again(

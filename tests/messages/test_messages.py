@@ -85,6 +85,8 @@ TESTED_ELSEWHERE = {
     "DFS809": "tests/runtime/test_facts.py",
     "DFS810": "tests/runtime/test_checking.py",
     "DFS811": "tests/end_to_end/test_contexts.py",
+    "DFS820": "tests/integrations/dynamo/test_refusals.py",
+    "DFS821": "tests/integrations/dynamo/test_refusals.py",
     "DFS900": "tests/cli/test_main.py",
 }
 

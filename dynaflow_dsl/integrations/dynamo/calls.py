@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import is_
 from typing import Any, TypeAlias
 
 import torch
@@ -20,8 +19,14 @@ Binds: TypeAlias = Callable[[Mapping[str, torch.Tensor]], Step]
 _MOST_BOUND = 8
 
 
+# The address of a tensor's first element.
+_address = torch.Tensor.data_ptr
+
+
 @dataclass(frozen=True, slots=True)
 class _Bound:
+    """A step with the weights that it reads, which keeps their memory in use."""
+
     weights: Mapping[str, torch.Tensor]
     step: Step
 
@@ -41,41 +46,45 @@ class Bindings:
     def step(self, weights: Mapping[str, torch.Tensor]) -> Step:
         """The step for weights by their paths. Raises LoadError."""
         for known in self._known:
-            if all(weights[path] is held for path, held in known.weights.items()):
+            if all(
+                _address(weights[path]) == _address(held)
+                for path, held in known.weights.items()
+            ):
                 return known.step
-        step = self._binds(weights)
-        self._known = [*self._known[1 - _MOST_BOUND :], _Bound(weights, step)]
+        kept = {path: tensor.detach() for path, tensor in weights.items()}
+        step = self._binds(kept)
+        self._known = [*self._known[1 - _MOST_BOUND :], _Bound(kept, step)]
         return step
 
 
 class GraphCall:
     """Runs an executor with the inputs of a graph, and returns what the graph returns.
 
-    Dynamo passes every weight in every call, and does not look which ones they are: it
-    runs one graph for two models of a class, and after a parameter was replaced. An
-    executor is bound to its weights. So they are compared by identity in every call,
-    which costs less than passing them on, and for others an executor is bound anew.
+    Dynamo passes every weight in every call, and does not look which one it is: it runs
+    one graph for two layers or models of a class, and after a parameter or its `data`
+    was replaced. An executor is bound to the memory of its weights. So their addresses
+    are compared in every call, and for others an executor is bound anew. Addresses are
+    enough: Dynamo compares shapes, strides, dtypes and devices before it calls a graph.
 
     Weights are bound in the first call, when Dynamo is not compiling any more.
     """
 
-    __slots__ = ("_arguments", "_bindings", "_interface", "_positions", "_step")
+    __slots__ = ("_arguments", "_bindings", "_bound", "_interface", "_positions")
 
     def __init__(self, interface: Interface, bindings: Bindings) -> None:
         self._interface = interface
         self._bindings = bindings
         self._positions = tuple(position for position, _ in interface.weights)
         self._arguments = interface.arguments
-        self._step: tuple[list[torch.Tensor], Step] | None = None
+        self._bound: tuple[list[int], Step] | None = None
 
     def __call__(self, *given: Any) -> Sequence[Any]:
         """What the graph would return for its inputs. Raises InputError, LoadError."""
-        weights = [given[position] for position in self._positions]
-        if self._step is None or not all(map(is_, weights, self._step[0])):
-            paths = (path for _, path in self._interface.weights)
-            by_path = dict(zip(paths, weights, strict=True))
-            self._step = weights, self._bindings.step(by_path)
-        _, step = self._step
+        addresses = [_address(given[position]) for position in self._positions]
+        if self._bound is None or self._bound[0] != addresses:
+            weights = {path: given[place] for place, path in self._interface.weights}
+            self._bound = addresses, self._bindings.step(weights)
+        _, step = self._bound
         arguments = [
             _plain(given[place])
             if type(place) is int

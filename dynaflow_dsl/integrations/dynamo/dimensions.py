@@ -80,7 +80,7 @@ def name_dimensions(
     dims = {
         item.key: tuple(
             symbols[str(size)] if isinstance(size, torch.SymInt) else None
-            for size in item.tensor.shape
+            for size in item.shape
         )
         for item in steps
     }
@@ -89,7 +89,7 @@ def name_dimensions(
 
 def _open_axes(steps: Sequence[StepInput]) -> Iterator[_Axis]:
     for item in steps:
-        for number, size in enumerate(item.tensor.shape):
+        for number, size in enumerate(item.shape):
             if not isinstance(size, torch.SymInt):
                 continue
             if not size.node.expr.is_Symbol:
@@ -123,9 +123,7 @@ def _by_request(
                 f"'dims' gives '{item.key}' {len(named)} axes, and it has "
                 f"{item.tensor.ndim}"
             )
-        for number, (name, size) in enumerate(
-            zip(named, item.tensor.shape, strict=True)
-        ):
+        for number, (name, size) in enumerate(zip(named, item.shape, strict=True)):
             if name is None:
                 continue
             place = f"axis {number} of '{item.label}'"

@@ -5,10 +5,11 @@ Torch says by none of its public functions which frame a backend's graph is of.
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, NoReturn
 
 import torch
@@ -78,17 +79,57 @@ def current_frame() -> Frame | None:
         return None
     root = translator.output.root_tx
     code = root.f_code
-    name = code.co_name
-    resumed = name.startswith(_RESUMED)
-    if resumed:
-        name = name.removeprefix(_RESUMED).partition("_at_")[0]
+    name, place = _function(root.f_locals, code)
     return Frame(
-        Scope(dict(root.f_locals), root.f_globals),
+        _scope(root.f_locals, root.f_globals, code),
         name,
-        source_line(code.co_filename, code.co_firstlineno),
-        resumed,
+        place,
+        code.co_name.startswith(_RESUMED),
         _break(translator.output.compile_subgraph_reason),
     )
+
+
+def _function(local: Mapping[str, object], code: CodeType) -> tuple[str, SourceLine]:
+    """A function's name and first line, those of a method where it wraps one."""
+    name = code.co_name
+    if name.startswith(_RESUMED):
+        name = name.removeprefix(_RESUMED).partition("_at_")[0]
+    first = local.get(code.co_varnames[0]) if code.co_varnames else None
+    if isinstance(first, torch.nn.Module):
+        kind = type(first)
+        method = name if hasattr(kind, name) else "forward"
+        name = f"{kind.__name__}.{method}"
+        code = getattr(inspect.unwrap(getattr(kind, method)), "__code__", code)
+    return name, source_line(code.co_filename, code.co_firstlineno)
+
+
+def _scope(
+    local: Mapping[str, object], globals_: Mapping[str, object], code: CodeType
+) -> Scope:
+    names = list(code.co_varnames)
+    named = code.co_argcount + code.co_kwonlyargcount
+    has_positional = bool(code.co_flags & inspect.CO_VARARGS)
+    has_keywords = bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    return Scope(
+        dict(local),
+        globals_,
+        names[named] if has_positional else None,
+        names[named + has_positional] if has_keywords else None,
+        _wrapped_parameters(local, code),
+    )
+
+
+def _wrapped_parameters(local: Mapping[str, object], code: CodeType) -> tuple[str, ...]:
+    """Parameters of a module's `forward` that a wrapper takes as `*args`."""
+    first = local.get(code.co_varnames[0]) if code.co_argcount else None
+    if not isinstance(first, torch.nn.Module) or code.co_name.startswith(_RESUMED):
+        return ()
+    names = [
+        item.name
+        for item in inspect.signature(first.forward).parameters.values()
+        if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)
+    ]
+    return tuple(names[code.co_argcount - 1 :])
 
 
 def _break(reason: Any) -> Break | None:

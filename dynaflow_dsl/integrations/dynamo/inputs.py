@@ -17,7 +17,7 @@ from dynaflow_dsl.integrations.dynamo.model import (
     SizeInput,
     StepInput,
 )
-from dynaflow_dsl.integrations.dynamo.sources import Attribute, Owner, Step, steps_of
+from dynaflow_dsl.integrations.dynamo.sources import Attribute, Owner, Step
 from dynaflow_dsl.trace.failures import refuse
 
 
@@ -43,11 +43,11 @@ def read_inputs(graph: DynamoGraph) -> Inputs:
         if path is not None:
             tensors.append(ModelTensor(position, path))
         elif isinstance(traced, torch.Tensor):
-            name = _argument(source, str(node.target))
+            name = _argument(graph.scope.argument(source), str(node.target))
             steps.append(StepInput(position, name, None, traced))
         else:
             numbers.append((position, traced))
-    listed = _grouped(steps, graph.sources)
+    listed = _grouped(steps, graph)
     sizes = tuple(_size(graph, position, number, steps) for position, number in numbers)
     return Inputs(tuple(_in_order(listed, graph)), tuple(tensors), sizes)
 
@@ -62,26 +62,20 @@ def _size(
     graph: DynamoGraph, position: int, number: Any, steps: Iterable[StepInput]
 ) -> SizeInput:
     for item in steps:
-        for axis, size in enumerate(item.tensor.shape):
+        for axis, size in enumerate(item.shape):
             if isinstance(size, torch.SymInt) and str(size) == str(number):
                 return SizeInput(position, item.position, axis)
-    source = graph.sources[position] or str(graph.placeholders[position].target)
+    steps = graph.scope.argument(graph.sources[position])
+    name = _argument(steps, str(graph.placeholders[position].target))
     return refuse(
-        f"{_readable(source)} is a number that differs between calls, and an "
-        "executor's arguments are tensors",
+        f"'{name}' is a number that differs between calls, and an executor's arguments "
+        "are tensors",
         helps=("pass it as a tensor, or the same number in every call",),
     )
 
 
-def _readable(source: str) -> str:
-    steps = steps_of(source)
-    return f"'{_joined(steps)}'" if steps else f"'{source}'"
-
-
-def _argument(source: str | None, placeholder: str) -> str:
-    """A name for what Dynamo calls `L['cache'].layers[0].keys`, without its list's
-    index: that is found later."""
-    steps = steps_of(source) if source else None
+def _argument(steps: Sequence[Step], placeholder: str) -> str:
+    """A name for what Dynamo calls `L['cache'].layers[0].keys`."""
     name = _joined(steps) if steps else placeholder.removeprefix("L_").strip("_")
     return _identifier(name)
 
@@ -98,9 +92,7 @@ def _identifier(name: str) -> str:
     return f"{name}_" if keyword.iskeyword(name) else name
 
 
-def _grouped(
-    steps: Sequence[StepInput], sources: Sequence[str | None]
-) -> list[StepInput]:
+def _grouped(steps: Sequence[StepInput], graph: DynamoGraph) -> list[StepInput]:
     """Make one list of tensors that differ in an index of their names alone.
 
     Only where all of a list's first tensors are there, with axes of the same kind: a
@@ -108,7 +100,7 @@ def _grouped(
     """
     families: dict[str, dict[int, int]] = {}
     for number, item in enumerate(steps):
-        found = _without_index(sources[item.position])
+        found = _without_index(graph.scope.argument(graph.sources[item.position]))
         if found is not None:
             name, index = found
             families.setdefault(name, {})[index] = number
@@ -117,7 +109,7 @@ def _grouped(
     for name, members in families.items():
         items = [steps[members[index]] for index in sorted(members)]
         whole = sorted(members) == list(range(len(members)))
-        alike = len({_kinds_of_axes(item.tensor) for item in items}) == 1
+        alike = len({_kinds_of_axes(item) for item in items}) == 1
         if not whole or not alike or name in taken:
             continue
         for index, number in members.items():
@@ -125,10 +117,7 @@ def _grouped(
     return grouped
 
 
-def _without_index(source: str | None) -> tuple[str, int] | None:
-    steps = steps_of(source) if source else None
-    if not steps:
-        return None
+def _without_index(steps: Sequence[Step]) -> tuple[str, int] | None:
     places = [k for k, step in enumerate(steps) if isinstance(step, int)]
     if not places:
         return None
@@ -139,21 +128,24 @@ def _without_index(source: str | None) -> tuple[str, int] | None:
     return (_identifier(_joined(rest)), index) if rest else None
 
 
-def _kinds_of_axes(tensor: torch.Tensor) -> tuple[bool, ...]:
-    return tuple(isinstance(size, torch.SymInt) for size in tensor.shape)
+def _kinds_of_axes(item: StepInput) -> tuple[bool, ...]:
+    return tuple(isinstance(size, torch.SymInt) for size in item.shape)
 
 
 def _in_order(steps: Iterable[StepInput], graph: DynamoGraph) -> list[StepInput]:
     """In the order of the function's variables: Dynamo has them as they are used."""
     # What a graph reads of a module that is no weight comes last.
-    variables = graph.scope.local.items()
-    names = [n for n, v in variables if not isinstance(v, torch.nn.Module)]
+    scope = graph.scope
+    variables = [
+        n for n, v in scope.local.items() if not isinstance(v, torch.nn.Module)
+    ]
+    names = [*scope.parameters, *variables]
 
-    def place(item: StepInput) -> tuple[int, str, int]:
-        source = steps_of(graph.sources[item.position] or "") or ()
-        first = source[0] if source else None
-        known = names.index(first) if first in names else len(names)
-        return known, "" if first in names else item.argument, 0
+    def place(item: StepInput) -> tuple[int, str]:
+        first, *_ = (*scope.argument(graph.sources[item.position]), None)
+        if first in names:
+            return names.index(first), ""
+        return len(names), item.argument
 
     ordered = sorted(steps, key=place)
     # A list is one argument, wherever its tensors are used.

@@ -59,14 +59,19 @@ class StepInput:
     """A tensor that is given in every step.
 
     `position` is its place among the graph's inputs. `argument` is the name of the
-    executor's argument, and `index` its place in it where that is a list. `tensor` has
-    the sizes that Dynamo gave it, of which some may be symbols.
+    executor's argument, and `index` its place in it where that is a list. `tensor` is
+    as Dynamo traced it.
     """
 
     position: int
     argument: str
     index: int | None
     tensor: torch.Tensor
+
+    @property
+    def shape(self) -> tuple[int | torch.SymInt, ...]:
+        """Its sizes, as symbols where Dynamo left them open."""
+        return tuple(map(_open_or_fixed, self.tensor.shape))
 
     @property
     def key(self) -> str:
@@ -77,6 +82,13 @@ class StepInput:
     def label(self) -> str:
         """Its name in messages."""
         return self.argument if self.index is None else f"{self.argument}[{self.index}]"
+
+
+def _open_or_fixed(size: int | torch.SymInt) -> int | torch.SymInt:
+    # A symbol that the model's code gave one value is still passed around as one.
+    if isinstance(size, torch.SymInt) and size.node.expr.is_Integer:
+        return int(size.node.expr)
+    return size
 
 
 @dataclass(frozen=True, slots=True)

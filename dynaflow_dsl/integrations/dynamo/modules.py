@@ -7,9 +7,8 @@ the same text.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -19,7 +18,7 @@ from dynaflow_dsl import pipeline
 from dynaflow_dsl.cli.files import relative
 from dynaflow_dsl.cli.foreign import import_module_file
 from dynaflow_dsl.cli.modules import MARK, ModuleFiles, ModuleText
-from dynaflow_dsl.cli.staleness import compare
+from dynaflow_dsl.cli.staleness import compare, helped_by_program
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 from dynaflow_dsl.integrations.dynamo.calls import Binds, Step
 from dynaflow_dsl.integrations.dynamo.model import Interface
@@ -28,10 +27,6 @@ from dynaflow_dsl.integrations.dynamo.weights import stand_in
 from dynaflow_dsl.resolve.model import ScheduleFile
 from dynaflow_dsl.runtime import Executor, Selected
 from dynaflow_dsl.trace.kernels import KernelReader
-from dynaflow_dsl.trace.model import Scalar
-
-# Where the text of a module that nobody wrote comes from.
-REPAIR = 'torch.compile(..., options={..., "write": "always"})'
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,26 +64,32 @@ class GraphModuleFile:
 def compile_graph(
     file: ScheduleFile,
     retraced: Retraced,
-    facts: Mapping[str, Scalar] | None = None,
+    name: str | None = None,
 ) -> pipeline.CompiledModule:
     """The module of a schedule for a graph; raises DiagnosticError.
 
-    Its executors stand for one entry: of several schedules a `select` has to choose.
+    `name` is the module's, where it is not to be called as the file says.
     """
-    if file.select is None and len(file.schedules) != 1:
-        path = pipeline.main_path(file) if file.schedules else "the file"
-        raise DiagnosticError(
-            [
-                Diagnostic(
-                    "DFS821",
-                    f"{path} has {len(file.schedules)} schedules, and a graph runs one",
-                    helps=("let a `select` choose between them, or give each a file",),
-                )
-            ]
-        )
     spec = retraced.spec
     kernels = KernelReader(spec.device, spec.dtype)
-    return pipeline.compile_schedules(file, retraced.traced, facts, kernels).unwrap()
+    return pipeline.compile_schedules(
+        file, retraced.traced, None, kernels, name
+    ).unwrap()
+
+
+def check_runs_one(file: ScheduleFile, path: str) -> None:
+    """Refuse a file of which nobody knows which schedule a graph runs.
+
+    Raises DiagnosticError (DFS821).
+    """
+    count = len(file.schedules)
+    if file.select is not None or count == 1:
+        return
+    said = f"{path} has {count or 'no'} schedules, and a graph runs one"
+    helps = ["name a file with a schedule, which may import from this one"]
+    if count:
+        helps = ["let a `select` choose between them, or give each a file"]
+    raise DiagnosticError([Diagnostic("DFS821", said, helps=tuple(helps))])
 
 
 def settle(
@@ -105,7 +106,7 @@ def settle(
     if stored == current:
         return ()
     missing = stored.module is None and stored.map is None
-    found = compare(relative(files.module), stored, current, REPAIR)
+    found = compare(relative(files.module), stored, current, "")
     lost = any(item.code in ("DFS504", "DFS505") for item in found)
     foreign = stored.module is not None and not stored.module.startswith(MARK)
     if (missing and write == "missing") or (
@@ -113,7 +114,7 @@ def settle(
     ):
         files.write(current)
         return ()
-    return found
+    return helped_by_program(found)
 
 
 def _bind(

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeAlias, cast
 
-from dynaflow_dsl.cli.options import Given, write_scalar
+from dynaflow_dsl.cli.options import write_scalar
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 from dynaflow_dsl.integrations.dynamo.model import Meaning
 from dynaflow_dsl.integrations.dynamo.modules import LoadOptions
@@ -32,7 +32,7 @@ class Options:
     schedule: str
     module: Path | None = None
     write: Write = "missing"
-    given: Given = field(default_factory=Given)
+    parameters: Mapping[str, str] = field(default_factory=dict)
     meaning: Meaning = field(default_factory=Meaning)
     entries: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     strict: bool = True
@@ -60,7 +60,7 @@ def read_options(options: object) -> Options:
         schedule=read["schedule"],
         module=read.get("module"),
         write=read.get("write", "missing"),
-        given=Given(read.get("parameters", {}), read.get("facts", {})),
+        parameters=read.get("parameters", {}),
         meaning=Meaning(
             dims=read.get("dims", {}),
             dimensions=read.get("dimensions", {}),

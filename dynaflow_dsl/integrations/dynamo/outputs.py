@@ -16,7 +16,7 @@ def read_outputs(graph: DynamoGraph, inputs: Inputs) -> tuple[Output, ...]:
     *_, last = graph.module.graph.nodes
     places: dict[str, tuple[int, int]] = {}
     for item in inputs.steps:
-        for axis, size in enumerate(item.tensor.shape):
+        for axis, size in enumerate(item.shape):
             if isinstance(size, torch.SymInt):
                 places.setdefault(str(size), (item.position, axis))
     (returned,) = last.args

@@ -270,7 +270,7 @@ def _examples(
             axes = dimensions.dims[item.key]
             shape = [
                 int(size) if name is None else sizes[name]
-                for name, size in zip(axes, item.tensor.shape, strict=True)
+                for name, size in zip(axes, item.shape, strict=True)
             ]
             made = torch.empty(shape, dtype=item.tensor.dtype, device="meta")
             if item.index is None:

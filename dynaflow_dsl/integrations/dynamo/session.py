@@ -1,8 +1,8 @@
-"""One model under one schedule: the graphs that Dynamo hands over, one after another."""
+"""One model under one schedule: the graphs that Dynamo hands over, one by one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from dynaflow_dsl.integrations.dynamo.inputs import read_inputs
 from dynaflow_dsl.integrations.dynamo.model import DynamoGraph, Inputs, Meaning
 from dynaflow_dsl.integrations.dynamo.modules import (
     GraphModuleFile,
+    check_runs_one,
     compile_graph,
     settle,
 )
@@ -122,12 +123,10 @@ class Session:
                 return Scheduled(call, made.entry, made.module, made.parts, True)
         entry = _free(traced.entry, [made.entry for made in self.made])
         renamed = replace(retraced.traced, graphs=(replace(traced, entry=entry),))
+        files = self._files(entry)
         compiled = compile_graph(
-            self.file,
-            replace(retraced, traced=renamed),
-            self.options.given.facts,
+            self.file, replace(retraced, traced=renamed), files.module.stem
         )
-        files = self._files(compiled.name, entry)
         if found := settle(files, compiled, self.options.write):
             raise DiagnosticError(found)
         module = GraphModuleFile(
@@ -226,12 +225,13 @@ class Session:
             self.marked += axes
             open_axes(axes)
 
-    def _files(self, name: str, entry: str) -> ModuleFiles:
+    def _files(self, entry: str) -> ModuleFiles:
         suffix = "" if entry == ENTRY else f"_{entry}"
         module = self.options.module
         if module is not None and module.suffix == ".py":
             return ModuleFiles.of(module.parent, f"{module.stem}{suffix}")
         folder = module or default_folder(find_project(Path.cwd()))
+        name = pipeline.module_name(self.file, pipeline.main_path(self.file))
         return ModuleFiles.of(folder, f"{name}{suffix}")
 
 
@@ -244,8 +244,9 @@ def session(model: torch.nn.Module, options: Options) -> Session:
     A file that changed since is another schedule.
     """
     path = relative(Path(options.schedule))
-    read = pipeline.read_schedule(path, options.given.parameters)
+    read = pipeline.read_schedule(path, options.parameters)
     file = read.unwrap()
+    check_runs_one(file, path)
     for known in _sessions.setdefault(model, []):
         if known.options == options and known.file.digest == file.digest:
             return known
@@ -303,7 +304,7 @@ def _no_dimension(file: ScheduleFile, name: str, inputs: Inputs) -> DiagnosticEr
     return _about_dimension(
         file,
         name,
-        f"no axis of this graph's inputs is {name}: torch.compile fixed all their sizes",
+        f"no input of this graph has an axis {name}, and torch.compile fixed all sizes",
         helps,
     )
 

@@ -55,17 +55,34 @@ def steps_of(source: str) -> tuple[Step, ...] | None:
 class Scope:
     """The variables that names begin with; `local` is in the order of the function's.
 
-    Frameworks that keep a graph and run it later know its model as `self`:
-    `Scope.of(model)`.
+    `positional` and `keywords` are the variables that hold arguments without names of
+    their own, `*args` and `**kwargs` of a wrapper; `parameters` are those of the
+    function it wraps, of which the first of `args` is the first. Frameworks that keep a
+    graph and run it later know its model as `self`: `Scope.of(model)`.
     """
 
     local: Mapping[str, object]
     globals: Mapping[str, object] = field(default_factory=dict)
+    positional: str | None = None
+    keywords: str | None = None
+    parameters: tuple[str, ...] = ()
 
     @staticmethod
     def of(model: torch.nn.Module) -> Scope:
         """The scope of the model's own `forward`."""
         return Scope({"self": model})
+
+    def argument(self, source: str | None) -> tuple[Step, ...]:
+        """The steps of a name, beginning with the argument's name as a caller knows it;
+        none for a name that cannot be followed."""
+        steps = (steps_of(source) if source else None) or ()
+        match steps:
+            case (str(name), int(index), *rest) if name == self.positional:
+                if index < len(self.parameters):
+                    return (self.parameters[index], *rest)
+            case (str(name), str(key), *rest) if name == self.keywords:
+                return (key, *rest)
+        return steps
 
     def value(self, source: str | None) -> object | None:
         """What a name stands for; None where it cannot be followed."""

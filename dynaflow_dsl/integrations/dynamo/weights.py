@@ -13,19 +13,23 @@ def stand_in(
     """A module with the paths and tensors of `model`, of which `tensors` replace some
     or come beside them.
 
-    Tensors that the model ties stay tied. It cannot be called: it is there to be traced
-    with and loaded from, and holds every tensor as it is given, without a copy.
+    Tensors that the model ties stay tied, and others apart even where `tensors` has one
+    for both. It cannot be called: it is there to be traced with and loaded from, and
+    copies nothing.
     """
     own = {
         **dict(model.named_parameters(remove_duplicate=False)),
         **dict(model.named_buffers(remove_duplicate=False)),
     }
-    replaced = {id(own[path]): new for path, new in tensors.items() if path in own}
+    replaced = {
+        id(own[path]): new.detach() for path, new in tensors.items() if path in own
+    }
     held = {path: replaced.get(id(tensor), tensor) for path, tensor in own.items()}
+    beside = {path: new for path, new in tensors.items() if path not in own}
     made = _Modules(type(model).__name__)
     for path, _ in model.named_modules(remove_duplicate=False):
         made.at(path)
-    for path, tensor in {**held, **tensors}.items():
+    for path, tensor in {**held, **beside}.items():
         module, _, name = path.rpartition(".")
         made.at(module).register_buffer(name, tensor)
     return made.root.eval()

@@ -1,0 +1,282 @@
+"""What the backend refuses, in which words, and what it leaves alone."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
+from dynaflow_dsl.integrations import report
+from dynaflow_dsl.integrations.dynamo.backend import ScheduleWarning
+from tests.integrations.dynamo.models import HALVES, Stack, evaluated, write
+
+
+def step(**options: Any) -> Any:
+    options = {"compile": False, "dims": {"x": ("batch", None)}, **options}
+    return torch.compile(evaluated(Stack()), backend="dynaflow", options=options)
+
+
+def refused(called: Any, rows: int = 4) -> Diagnostic:
+    with pytest.raises(DiagnosticError) as raised:
+        called(torch.randn(rows, 8))
+    first, *_ = raised.value.diagnostics
+    return first
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, 'the backend "dynaflow" needs a schedule'),
+        (
+            {"schedule": "h.dfs", "shedule": 1},
+            "the backend \"dynaflow\" has no option 'shedule'",
+        ),
+        (
+            {"schedule": 3},
+            "the option 'schedule' is 3; it must be the path of a file",
+        ),
+        (
+            {"schedule": "h.dfs", "strict": 1},
+            "the option 'strict' is 1; it must be True or False",
+        ),
+        (
+            {"schedule": "h.dfs", "write": "often"},
+            "the option 'write' is 'often'; it must be one of 'missing', 'always', "
+            "'never'",
+        ),
+        (
+            {"schedule": "h.dfs", "dims": {"x": "batch"}},
+            "the option \"dims['x']\" is 'batch'; it must be names of axes, such as "
+            '("batch", None)',
+        ),
+        (
+            {"schedule": "h.dfs", "dimensions": {"batch": 4}},
+            "the option \"dimensions['batch']\" is 4; it must be the lowest and the "
+            "highest size, or None",
+        ),
+        (
+            {"schedule": "h.dfs", "facts": {"tp_size": [2]}},
+            "the option \"facts['tp_size']\" is [2]; it must be a number, a string or "
+            "a truth value",
+        ),
+        (
+            {"schedule": "h.dfs", "persistent": "keys"},
+            "the option 'persistent' is 'keys'; it must be a dictionary by name",
+        ),
+        (
+            {"schedule": "h.dfs", "entries": {"de code": {}}},
+            "the option 'entries' is 'de code'; it must be a table by names that are "
+            "identifiers",
+        ),
+        (
+            {"schedule": "h.dfs", "disjoint": "keys"},
+            "the option 'disjoint' is 'keys'; it must be a list of names",
+        ),
+    ],
+)
+def test_options(options: Any, said: str) -> None:
+    called = torch.compile(evaluated(Stack()), backend="dynaflow", options=options)
+    found = refused(called)
+    assert (found.code, found.message) == ("DFS820", said)
+
+
+def test_an_option_that_is_nearly_right() -> None:
+    found = refused(step(schedule="h.dfs", strickt=True))
+    assert found.helps == ("did you mean 'strict'?",)
+
+
+def test_a_mode() -> None:
+    called = torch.compile(evaluated(Stack()), backend="dynaflow", mode="max-autotune")
+    found = refused(called)
+    assert found.message.startswith(
+        "the backend \"dynaflow\" has no mode 'max-autotune'"
+    )
+
+
+def test_a_schedule_that_is_not_there() -> None:
+    found = refused(step(schedule="missing.dfs"))
+    assert found.code == "DFS113"
+    assert not Path("executors").exists()
+
+
+def test_a_message_has_its_place_and_no_frame_of_torch(tmp_path: Path) -> None:
+    called = step(schedule=write(tmp_path, HALVES.replace(".norm", ".nrom")))
+    with pytest.raises(DiagnosticError) as raised:
+        called(torch.randn(4, 8))
+    text = str(raised.value)
+    assert "error[DFS201]" in text
+    assert "--> halves.dfs:9:" in text
+    assert "did you mean" in text
+    frames = traceback.extract_tb(raised.value.__traceback__)
+    assert not [each for each in frames if "convert_frame" in each.filename]
+    assert not Path("executors").exists()
+
+
+def test_several_schedules_and_nothing_that_chooses(tmp_path: Path) -> None:
+    two = HALVES + HALVES.replace("dfs 1\n", "").replace("halves", "others")
+    found = refused(step(schedule=write(tmp_path, two)))
+    assert found.code == "DFS821"
+    assert found.message.endswith("has 2 schedules, and a graph runs one")
+
+
+def test_gradients(tmp_path: Path) -> None:
+    called = step(schedule=write(tmp_path))
+    with torch.enable_grad():
+        found = refused(called)
+    assert (found.code, found.message) == (
+        "DFS821",
+        "the model is called with gradients on, and executors have none",
+    )
+    # The same model without them is another graph to Dynamo.
+    called(torch.randn(4, 8))
+    assert [each.module for each in report().graphs] == [None, "executors/halves.py"]
+
+
+def test_gradients_may_be_left_to_inductor(tmp_path: Path) -> None:
+    called = step(schedule=write(tmp_path), strict=False)
+    x = torch.randn(4, 8)
+    with (
+        torch.enable_grad(),
+        pytest.warns(ScheduleWarning, match="gradients on"),
+    ):
+        called(x).sum().backward()
+    (graph,) = report().graphs
+    assert graph.module is None
+
+
+def test_a_model_in_training_mode(tmp_path: Path) -> None:
+    model = evaluated(Stack()).train()
+    options = {"schedule": write(tmp_path), "dims": {"x": ("batch", None)}}
+    called = torch.compile(model, backend="dynaflow", options=options)
+    assert refused(called).message.startswith("the model is in training mode")
+
+
+def test_a_dimension_that_nothing_names(tmp_path: Path) -> None:
+    found = refused(step(schedule=write(tmp_path), dims={}))
+    assert found.code == "DFS821"
+    assert found.primary is not None
+    assert found.primary.span.text == "split batch into 2 as half"
+    assert found.helps[0] == (
+        'say where it is: options={"dims": {"x": ("batch", None)}}'
+    )
+
+
+def test_a_dimension_that_the_code_fixes(tmp_path: Path) -> None:
+    class Model(Stack):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) + torch.ones(4, 8)
+
+    options = {"schedule": write(tmp_path), "dims": {"x": ("batch", None)}}
+    called = torch.compile(evaluated(Model()), backend="dynaflow", options=options)
+    found = refused(called)
+    assert found.message == (
+        "batch is fixed to 4 in this graph: the model's code needs it to be 4"
+    )
+
+
+def test_rows_that_depend_on_each_other(tmp_path: Path) -> None:
+    class Model(Stack):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for layer in self.layers:
+                x = layer(x)
+                x = x - x.mean(0)
+            return x
+
+    options = {"schedule": write(tmp_path), "dims": {"x": ("batch", None)}}
+    called = torch.compile(evaluated(Model()), backend="dynaflow", options=options)
+    assert refused(called).code == "DFS601"
+
+
+def test_a_break_inside_of_a_layer_is_said_beside_what_is_wrong(tmp_path: Path) -> None:
+    class Model(Stack):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            first = self.layers[0]
+            y = first.up(first.norm(x))
+            torch._dynamo.graph_break()
+            return x + first.down(torch.relu(y))
+
+    options = {"schedule": write(tmp_path), "dims": {"x": ("batch", None)}}
+    called = torch.compile(evaluated(Model()), backend="dynaflow", options=options)
+    found = refused(called)
+    assert any(
+        note.startswith("this graph ends in a graph break:") for note in found.notes
+    )
+
+
+# ---- files that are there already ----------------------------------------------------
+
+
+def module() -> Path:
+    return Path("executors/halves.py")
+
+
+def made(tmp_path: Path) -> str:
+    """A schedule whose module was written."""
+    schedule = write(tmp_path)
+    step(schedule=schedule)(torch.randn(4, 8))
+    torch._dynamo.reset()
+    return schedule
+
+
+def test_a_module_that_is_current_is_used_as_it_is(tmp_path: Path) -> None:
+    schedule = made(tmp_path)
+    before = module().stat().st_mtime_ns
+    step(schedule=schedule, write="never")(torch.randn(4, 8))
+    assert module().stat().st_mtime_ns == before
+
+
+def test_a_module_that_may_not_be_written(tmp_path: Path) -> None:
+    found = refused(step(schedule=write(tmp_path), write="never"))
+    assert (found.code, found.message) == (
+        "DFS501",
+        "executors/halves.py is missing",
+    )
+    assert not module().exists()
+
+
+def test_a_module_of_another_schedule_is_stale(tmp_path: Path) -> None:
+    made(tmp_path)
+    before = module().read_bytes()
+    schedule = write(tmp_path, HALVES.replace("into 2", "into 3"))
+    found = refused(step(schedule=schedule))
+    assert found.code == "DFS501"
+    assert "stale" in found.message
+    assert module().read_bytes() == before
+    step(schedule=schedule, write="always")(torch.randn(4, 8))
+    assert module().read_bytes() != before
+
+
+def test_a_module_that_was_edited_is_not_written_over(tmp_path: Path) -> None:
+    schedule = made(tmp_path)
+    module().write_text(module().read_text() + "# mine\n")
+    for write_ in ("missing", "always"):
+        found = refused(step(schedule=schedule, write=write_))
+        assert found.code == "DFS504"
+        torch._dynamo.reset()
+    assert module().read_text().endswith("# mine\n")
+
+
+def test_a_file_that_nobody_generated(tmp_path: Path) -> None:
+    module().parent.mkdir()
+    module().write_text("mine = 1\n")
+    found = refused(step(schedule=write(tmp_path), write="always"))
+    assert found.message == "executors/halves.py is not a generated module"
+    assert module().read_text() == "mine = 1\n"
+
+
+def test_a_stale_module_may_be_left_to_inductor(tmp_path: Path) -> None:
+    made(tmp_path)
+    schedule = write(tmp_path, HALVES.replace("into 2", "into 3"))
+    with pytest.warns(ScheduleWarning, match="DFS501"):
+        step(schedule=schedule, strict=False)(torch.randn(4, 8))
+
+
+def test_the_place_of_a_module(tmp_path: Path) -> None:
+    schedule = write(tmp_path)
+    step(schedule=schedule, module="generated/mine.py")(torch.randn(4, 8))
+    assert Path("generated/mine.py").exists()
+    assert Path("generated/mine.map.json").exists()
