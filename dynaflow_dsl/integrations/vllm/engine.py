@@ -19,10 +19,18 @@ from dynaflow_dsl.cli.project import find_project
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 from dynaflow_dsl.diagnostics.render import render
 from dynaflow_dsl.integrations.dynamo.frames import NotScheduled
-from dynaflow_dsl.integrations.dynamo.modules import compile_graph, settle
+from dynaflow_dsl.integrations.dynamo.modules import (
+    check_runs_one,
+    compile_graph,
+    settle,
+)
 from dynaflow_dsl.integrations.dynamo.options import Options
 from dynaflow_dsl.integrations.vllm.config import check_splits, facts_of, options_of
-from dynaflow_dsl.integrations.vllm.graphs import calling_model, read_graph, trace_graph
+from dynaflow_dsl.integrations.vllm.graphs import (
+    calling_model,
+    read_graph,
+    trace_graph,
+)
 from dynaflow_dsl.integrations.vllm.step import EngineStep, Made, file_digest
 
 _log = logging.getLogger("dynaflow_dsl")
@@ -62,12 +70,14 @@ def _scheduled(
     config: Any = model.vllm_config
     options = options_of(config)
     path = relative(Path(options.schedule))
-    file = pipeline.read_schedule(path, options.given.parameters).unwrap()
+    file = pipeline.read_schedule(path, options.parameters).unwrap()
+    check_runs_one(file, path)
     check_splits(file, config)
     engine = read_graph(graph, examples, model)
     most = config.scheduler_config.max_num_batched_tokens
-    retraced = trace_graph(engine.graph, most, {**facts_of(config), **options.given.facts})
-    compiled = compile_graph(file, retraced, options.given.facts)
+    facts = {**facts_of(config), **options.meaning.facts}
+    retraced = trace_graph(engine.graph, most, facts)
+    compiled = compile_graph(file, retraced)
     files = _files(options, compiled.name)
     if found := settle(files, compiled, options.write):
         raise DiagnosticError(found)
@@ -82,7 +92,7 @@ def _scheduled(
             options.load,
             any(binding.schedule.split is not None for binding in compiled.bindings),
             Path(options.schedule).absolute(),
-            options.given.parameters,
+            options.parameters,
             file.digest,
         )
     )

@@ -111,7 +111,7 @@ def trace_graph(
     dims = {
         item.key: tuple(
             TOKENS if isinstance(size, torch.SymInt) else None
-            for size in item.tensor.shape
+            for size in item.shape
         )
         for item in read_inputs(graph).steps
     }

@@ -20,6 +20,7 @@ from dynaflow_dsl.integrations.dynamo.calls import Bindings, GraphCall
 from dynaflow_dsl.integrations.dynamo.model import Interface
 from dynaflow_dsl.integrations.dynamo.modules import LoadOptions
 from dynaflow_dsl.integrations.dynamo.weights import stand_in
+from dynaflow_dsl.integrations.vllm.graphs import calling_model
 from dynaflow_dsl.integrations.vllm.layer_names import LAYERS
 from dynaflow_dsl.integrations.vllm.pieces import Pieces, install
 from dynaflow_dsl.runtime import Executor, Selected
@@ -111,8 +112,11 @@ def file_digest(path: Path) -> str:
 def _bind(made: Made, tensors: Mapping[str, torch.Tensor]) -> _Step:
     pieces = Pieces(install()) if made.splits else None
     module = import_module_file(made.module)
+    # Also where the step was read from disk, the engine calls it for its model.
+    model = calling_model()
+    assert model is not None
     loaded = module.load(
-        stand_in(torch.nn.Module(), tensors),
+        stand_in(model, tensors),
         made.device,
         check="none",
         context=None if pieces is None else pieces.context,
