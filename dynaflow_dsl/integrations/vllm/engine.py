@@ -33,7 +33,8 @@ from dynaflow_dsl.integrations.vllm.graphs import (
 )
 from dynaflow_dsl.integrations.vllm.step import EngineStep, Made, file_digest
 
-_log = logging.getLogger("dynaflow_dsl")
+# The engine shows what loggers of its own name say.
+_log = logging.getLogger("vllm.dynaflow")
 
 # What the engine calls the graph of the model itself, beside drafts and encoders.
 _BACKBONE = "backbone"

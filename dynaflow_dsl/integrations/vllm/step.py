@@ -25,7 +25,8 @@ from dynaflow_dsl.integrations.vllm.layer_names import LAYERS
 from dynaflow_dsl.integrations.vllm.pieces import Pieces, install
 from dynaflow_dsl.runtime import Executor, Selected
 
-_log = logging.getLogger("dynaflow_dsl")
+# The engine shows what loggers of its own name say.
+_log = logging.getLogger("vllm.dynaflow")
 
 
 class Stale(Exception):
@@ -129,7 +130,7 @@ def _bind(made: Made, tensors: Mapping[str, torch.Tensor]) -> _Step:
 class _Step:
     """An executor that asks before each step whether the engine can cut it."""
 
-    __slots__ = ("_executors", "_loaded", "_pieces", "_said")
+    __slots__ = ("_executors", "_loaded", "_pieces", "_said", "_whole")
 
     def __init__(self, loaded: Executor | Selected, pieces: Pieces | None) -> None:
         self._loaded = loaded
@@ -139,7 +140,9 @@ class _Step:
             if isinstance(loaded, Executor)
             else dict(loaded.executors)
         )
-        self._said: set[str] = set()
+        # What was said already, each once.
+        self._said = False
+        self._whole: set[str] = set()
 
     def __call__(self, *arguments: Any) -> Any:
         if self._pieces is None:
@@ -152,9 +155,18 @@ class _Step:
             executor, unsplit = self._executors.get(name, first), name == "sequential"
         split = executor.split
         if not unsplit and split is not None and executor.fills(sizes):
-            reason = self._pieces.open(split.slices(sizes[split.dimension]))  # type: ignore[arg-type]
+            rows = split.slices(sizes[split.dimension])  # type: ignore[arg-type]
+            reason = self._pieces.open(rows)
             unsplit = bool(reason)
-            if reason and reason not in self._said:
-                self._said.add(reason)
-                _log.info("a step runs unsplit: %s", reason)
+            self._tell(rows, reason)
         return executor.run(arguments, sizes, sequential=unsplit)
+
+    def _tell(self, rows: Sequence[slice], reason: str) -> None:
+        if reason:
+            if reason not in self._whole:
+                self._whole.add(reason)
+                _log.info("a step runs whole: %s", reason)
+        elif not self._said:
+            self._said = True
+            cuts = ", ".join(f"{piece.start}:{piece.stop}" for piece in rows)
+            _log.info("steps run in pieces, the first one with tokens %s", cuts)
