@@ -146,18 +146,21 @@ def check_schedules(
     model: TracedModel,
     facts: Mapping[str, Scalar] | None = None,
     kernels: ReadsKernels | None = None,
+    elsewhere: Sequence[str] | None = None,
 ) -> Result[CheckedSchedules]:
     """Bind, plan and prove every schedule for every entry; all findings together.
 
     Nothing is bound to a model for which the schedules do not say they are made.
     `kernels` imports what parts run through; without it, nothing is said of kernels.
+    `elsewhere` names entries that are compiled by themselves, where a program finds its
+    entries one by one; None where the model has all.
     """
     # What a select never chooses here may well be for other models.
     all_run = file if file.select is None else replace(file, schedules=())
     required = require_facts(all_run, model, facts)
     if required.value is None:
         return Result(None, required.diagnostics)
-    selected = select_schedules(file, model, facts)
+    selected = select_schedules(file, model, facts, elsewhere)
     if selected.value is None:
         return Result(None, selected.diagnostics)
     used, selection = required.value, selected.value.selection
@@ -175,7 +178,7 @@ def check_schedules(
     distinct = tuple(dict.fromkeys(schedule for schedule, _ in selected.value.pairs))
     idle = [item for each in distinct for item in inactive(each, model.device)]
     found += idle
-    if selection is not None:
+    if selection is not None and elsewhere is None:
         found += never_given(selection, distinct)
     for schedule, graph in selected.value.pairs:
         bound = bind(schedule, graph)
@@ -223,8 +226,9 @@ def select_schedules(
     file: ScheduleFile,
     model: TracedModel,
     facts: Mapping[str, Scalar] | None = None,
+    elsewhere: Sequence[str] | None = None,
 ) -> Result[SelectedSchedules]:
-    """The schedules to compile for each entry of a model.
+    """The schedules to compile for each entry of a model; see `check_schedules`.
 
     An entry whose every step runs `sequential` gets a schedule of its own that does
     nothing else.
@@ -238,7 +242,7 @@ def select_schedules(
     ]
     known = Facts(facts or {}, dict(model.facts))
     splits = {s.name: s.split for s in file.schedules if s.split is not None}
-    chosen = choose(file.select, known, entries, splits)
+    chosen = choose(file.select, known, entries, splits, elsewhere)
     if chosen.value is None:
         return Result(None, chosen.diagnostics)
     chosen_pairs = [
@@ -269,16 +273,18 @@ def compile_schedules(
     facts: Mapping[str, Scalar] | None = None,
     kernels: ReadsKernels | None = None,
     name: str | None = None,
+    elsewhere: Sequence[str] | None = None,
 ) -> Result[CompiledModule]:
     """The module of a file, which has at least one schedule, for a traced model.
 
     `kernels` imports the kernels that parts run through; a file without any needs none.
-    `name` is the module's, where it is not to be called as the file says.
+    `name` is the module's, where it is not to be called as the file says; for
+    `elsewhere` see `check_schedules`.
     """
     # Here, since `dfsc check` emits nothing and need not load the template engine.
     from dynaflow_dsl.emit import emit
 
-    checked = check_schedules(file, model, facts, kernels)
+    checked = check_schedules(file, model, facts, kernels, elsewhere)
     if checked.value is None:
         return Result(None, checked.diagnostics)
     plans = checked.value.plans

@@ -95,13 +95,15 @@ def choose(
     facts: Facts,
     entries: Sequence[EntrySizes],
     splits: Mapping[str, model.Split] | None = None,
+    elsewhere: Sequence[str] | None = None,
 ) -> Result[Selection]:
     """Decide what steps of each entry choose; a value comes when nothing is wrong.
 
     `splits` are those of schedules by name. Warns of lines that choose one for steps
-    with too few rows alone (DFS322).
+    with too few rows alone (DFS322). Where entries come one by one, `elsewhere` names
+    those that are not here: lines that nothing here chooses may be for them.
     """
-    found = list(_check_names(select, facts, entries))
+    found = list(_check_names(select, facts, entries, elsewhere or ()))
     if found:
         return Result(None, tuple(found))
     used = _used_facts(select, facts, entries)
@@ -119,7 +121,7 @@ def choose(
         for conditions, entry in zip(by_entry, entries, strict=True)
     ]
     ever = {line for lines in reached for line, _ in lines}
-    for line in range(len(select.lines)):
+    for line in range(len(select.lines) if elsewhere is None else 0):
         if line not in ever and not _ever_reached(select, line, values, known, entries):
             found.append(_unreachable(select, line, by_entry, entries))
     if found:
@@ -139,7 +141,9 @@ def choose(
             ),
             used,
         ),
-        tuple(_never_cut(select, reached, by_entry, entries, splits or {})),
+        tuple(_never_cut(select, reached, by_entry, entries, splits or {}))
+        if elsewhere is None
+        else (),
     )
 
 
@@ -202,10 +206,13 @@ def _sizes(entries: Sequence[EntrySizes]) -> frozenset[str]:
 
 
 def _check_names(
-    select: model.Select, facts: Facts, entries: Sequence[EntrySizes]
+    select: model.Select,
+    facts: Facts,
+    entries: Sequence[EntrySizes],
+    elsewhere: Sequence[str],
 ) -> Iterator[Diagnostic]:
     sizes = _sizes(entries)
-    names = [entry.name for entry in entries]
+    names = [*(entry.name for entry in entries), *elsewhere]
     for phase in select.phases:
         if phase.text not in names:
             unknown = unknown_name("entry", phase.text, phase.span, names)

@@ -122,8 +122,7 @@ def _schedule(
         return Unscheduled("no module runs in it"), None
     handed = DynamoGraph(graph, tuple(examples), sources, scope, model)
     known = session(model, options)
-    home = any(value is model for value in scope.local.values())
-    whole = (frame is None or (frame.broken is None and not frame.resumed)) and home
+    whole = frame is None or frame.is_all_of(model)
     return known.schedule(handed, whole=whole), handed
 
 
@@ -162,4 +161,4 @@ def _remember(
 def register() -> None:
     """Make the backend known by its name, where no installation did."""
     if "dynaflow" not in torch._dynamo.list_backends(exclude_tags=()):
-        torch._dynamo.register_backend(compiler_fn=dynaflow, name="dynaflow")  # type: ignore[no-untyped-call]
+        torch._dynamo.register_backend(compiler_fn=dynaflow, name="dynaflow")

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from dynaflow_dsl.integrations.dynamo.addresses import addresses_of, lie_at
 from dynaflow_dsl.integrations.dynamo.model import Interface, Output
 
 Step: TypeAlias = Callable[..., Any]
@@ -17,10 +18,6 @@ Binds: TypeAlias = Callable[[Mapping[str, torch.Tensor]], Step]
 
 # To how many sets of weights an executor is bound at a time.
 _MOST_BOUND = 8
-
-
-# The address of a tensor's first element.
-_address = torch.Tensor.data_ptr
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +44,7 @@ class Bindings:
         """The step for weights by their paths. Raises LoadError."""
         for known in self._known:
             if all(
-                _address(weights[path]) == _address(held)
+                weights[path].data_ptr() == held.data_ptr()
                 for path, held in known.weights.items()
             ):
                 return known.step
@@ -74,17 +71,18 @@ class GraphCall:
     def __init__(self, interface: Interface, bindings: Bindings) -> None:
         self._interface = interface
         self._bindings = bindings
-        self._positions = tuple(position for position, _ in interface.weights)
+        self._positions = [position for position, _ in interface.weights]
         self._arguments = interface.arguments
-        self._bound: tuple[list[int], Step] | None = None
+        self._bound: tuple[list[int | None], Step] | None = None
 
     def __call__(self, *given: Any) -> Sequence[Any]:
         """What the graph would return for its inputs. Raises InputError, LoadError."""
-        addresses = [_address(given[position]) for position in self._positions]
-        if self._bound is None or self._bound[0] != addresses:
+        bound = self._bound
+        if bound is None or not lie_at(list(given), bound[0], self._positions):
             weights = {path: given[place] for place, path in self._interface.weights}
-            self._bound = addresses, self._bindings.step(weights)
-        _, step = self._bound
+            step = self._bindings.step(weights)
+            bound = self._bound = addresses_of(given, self._positions), step
+        _, step = bound
         arguments = [
             _plain(given[place])
             if type(place) is int

@@ -175,9 +175,9 @@ def _by_size(axes: Sequence[_Axis], wanted: Collection[str]) -> dict[str, str]:
     symbols: dict[str, str] = {}
     for group in groups.values():
         first = group[0]
-        name = next(iter(wanted)) if len(wanted) == 1 else None
+        own = f"{first.item.argument}_{first.number}"
         for axis in group:
-            symbols[axis.symbol] = name or f"{first.item.argument}_{first.number}"
+            symbols[axis.symbol] = next(iter(wanted)) if len(wanted) == 1 else own
     return symbols
 
 

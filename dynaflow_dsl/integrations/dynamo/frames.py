@@ -22,7 +22,7 @@ from torch.fx import GraphModule
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 from dynaflow_dsl.diagnostics.render import render
 from dynaflow_dsl.graph.model import SourceLine
-from dynaflow_dsl.integrations.dynamo.sources import Scope, modules_on_the_way
+from dynaflow_dsl.integrations.dynamo.sources import Scope, outermost_module
 from dynaflow_dsl.runtime.model_code import is_model_code
 from dynaflow_dsl.trace.lines import source_line
 
@@ -44,15 +44,22 @@ class Break:
 class Frame:
     """The function that is being compiled.
 
-    `resumed` says that an earlier graph of it ended in a break, and `broken` is the one
-    in which this graph ends.
+    `wrapper` says that it is torch's own, around a module's `forward`. `resumed` says
+    that an earlier graph of it ended in a break, and `broken` is the one in which this
+    graph ends.
     """
 
     scope: Scope
     function: str
     place: SourceLine
+    wrapper: bool
     resumed: bool
     broken: Break | None
+
+    def is_all_of(self, model: torch.nn.Module) -> bool:
+        """Whether its graph is the whole of a model."""
+        own = self.wrapper or any(v is model for v in self.scope.local.values())
+        return own and not self.resumed and self.broken is None
 
 
 class NotScheduled(ShortenTraceback, DiagnosticError):
@@ -84,6 +91,7 @@ def current_frame() -> Frame | None:
         _scope(root.f_locals, root.f_globals, code),
         name,
         place,
+        not is_model_code(code.co_filename),
         code.co_name.startswith(_RESUMED),
         _break(translator.output.compile_subgraph_reason),
     )
@@ -120,16 +128,25 @@ def _scope(
 
 
 def _wrapped_parameters(local: Mapping[str, object], code: CodeType) -> tuple[str, ...]:
-    """Parameters of a module's `forward` that a wrapper takes as `*args`."""
-    first = local.get(code.co_varnames[0]) if code.co_argcount else None
-    if not isinstance(first, torch.nn.Module) or code.co_name.startswith(_RESUMED):
+    """Parameters of a module's `forward` that a wrapper takes as `*args`.
+
+    Modules of torch's own are compiled through a wrapper that does not even have the
+    module as its first argument.
+    """
+    if code.co_name.startswith(_RESUMED):
+        return ()
+    module = local.get(code.co_varnames[0]) if code.co_argcount else None
+    taken = 1
+    if not code.co_argcount and not is_model_code(code.co_filename):
+        module, taken = next(_compiled(sys._getframe(1)), None), 0
+    if not isinstance(module, torch.nn.Module):
         return ()
     names = [
         item.name
-        for item in inspect.signature(first.forward).parameters.values()
+        for item in inspect.signature(module.forward).parameters.values()
         if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)
     ]
-    return tuple(names[code.co_argcount - 1 :])
+    return tuple(names[code.co_argcount - taken :])
 
 
 def _break(reason: Any) -> Break | None:
@@ -167,9 +184,8 @@ def compiled_model(
     That is the one given to `torch.compile`, whose layers may be compiled one by one
     after a graph break; else the outermost one that the graph's names begin with.
     """
-    named = [
-        module for source in sources for module in modules_on_the_way(scope, source)[:1]
-    ]
+    outermost = (outermost_module(scope, source) for source in sources)
+    named = [module for module in outermost if module is not None]
     named += [v for v in scope.local.values() if isinstance(v, torch.nn.Module)]
     first = list({id(module): module for module in named}.values())
     for module in _compiled(sys._getframe(1)):

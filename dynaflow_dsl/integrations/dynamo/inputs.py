@@ -6,7 +6,7 @@ import keyword
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -17,7 +17,12 @@ from dynaflow_dsl.integrations.dynamo.model import (
     SizeInput,
     StepInput,
 )
-from dynaflow_dsl.integrations.dynamo.sources import Attribute, Owner, Step
+from dynaflow_dsl.integrations.dynamo.sources import (
+    Attribute,
+    Owner,
+    Step,
+    without_tables,
+)
 from dynaflow_dsl.trace.failures import refuse
 
 
@@ -42,6 +47,9 @@ def read_inputs(graph: DynamoGraph) -> Inputs:
         )
         if path is not None:
             tensors.append(ModelTensor(position, path))
+        elif isinstance(graph.scope.value(source), int | float):
+            # Numbers too may come as tensors.
+            _refuse_number(graph, position)
         elif isinstance(traced, torch.Tensor):
             name = _argument(graph.scope.argument(source), str(node.target))
             steps.append(StepInput(position, name, None, traced))
@@ -65,12 +73,20 @@ def _size(
         for axis, size in enumerate(item.shape):
             if isinstance(size, torch.SymInt) and str(size) == str(number):
                 return SizeInput(position, item.position, axis)
-    steps = graph.scope.argument(graph.sources[position])
-    name = _argument(steps, str(graph.placeholders[position].target))
-    return refuse(
+    return _refuse_number(graph, position)
+
+
+def _refuse_number(graph: DynamoGraph, position: int) -> NoReturn:
+    source = graph.scope.argument(graph.sources[position])
+    name = _argument(source, str(graph.placeholders[position].target))
+    refuse(
         f"'{name}' is a number that differs between calls, and an executor's arguments "
         "are tensors",
-        helps=("pass it as a tensor, or the same number in every call",),
+        helps=(
+            "pass it as a tensor, or the same number in every call",
+            "name open axes in `dims` instead of compiling with dynamic=True, which "
+            "opens numbers too",
+        ),
     )
 
 
@@ -82,7 +98,7 @@ def _argument(steps: Sequence[Step], placeholder: str) -> str:
 
 def _joined(steps: Sequence[Step]) -> str:
     words = [step.name if isinstance(step, Attribute) else str(step) for step in steps]
-    return "_".join(words)
+    return "_".join(without_tables(words))
 
 
 def _identifier(name: str) -> str:

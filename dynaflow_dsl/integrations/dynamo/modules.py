@@ -6,7 +6,7 @@ the same text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
@@ -65,15 +65,17 @@ def compile_graph(
     file: ScheduleFile,
     retraced: Retraced,
     name: str | None = None,
+    elsewhere: Sequence[str] = (),
 ) -> pipeline.CompiledModule:
     """The module of a schedule for a graph; raises DiagnosticError.
 
-    `name` is the module's, where it is not to be called as the file says.
+    `name` is the module's, where it is not to be called as the file says. `elsewhere`
+    are names of entries that other graphs are.
     """
     spec = retraced.spec
     kernels = KernelReader(spec.device, spec.dtype)
     return pipeline.compile_schedules(
-        file, retraced.traced, None, kernels, name
+        file, retraced.traced, None, kernels, name, elsewhere
     ).unwrap()
 
 

@@ -81,7 +81,7 @@ def read_options(options: object) -> Options:
 def _path(name: str, value: object) -> str:
     if not isinstance(value, str | os.PathLike):
         _wrong(name, value, "the path of a file")
-    return os.fspath(cast(str, value))
+    return os.fspath(value)
 
 
 def _folder(name: str, value: object) -> Path:
@@ -97,7 +97,7 @@ def _flag(name: str, value: object) -> bool:
 def _when(name: str, value: object) -> str:
     if value not in _WRITE:
         _wrong(name, value, "one of " + ", ".join(map(repr, _WRITE)))
-    return cast(str, value)
+    return str(value)
 
 
 def _scalars(name: str, value: object) -> dict[str, Any]:

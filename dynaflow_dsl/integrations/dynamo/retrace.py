@@ -39,6 +39,9 @@ from dynaflow_dsl.trace.tracing import Captured, trace
 
 CAPTURED_BY = "dynamo"
 
+# What Dynamo writes for `tensor.data`.
+_DATA = getattr(torch._C._autograd, "_get_data_attr", None)
+
 # Where the model is in the module that is traced.
 _ROOT = "model"
 
@@ -165,7 +168,7 @@ def running_modules(graph: DynamoGraph) -> frozenset[str]:
 def _module(node: Node, graph: DynamoGraph, owner: Owner) -> str | None:
     """The path of the innermost module that a node ran in, None outside of all."""
     for source, _ in reversed(list((node.meta.get("nn_module_stack") or {}).values())):
-        path = owner.module(graph.scope.value(source.partition("@")[0]))
+        path = owner.module_at(graph.scope, source.partition("@")[0])
         if path is not None:
             return path
     return None
@@ -241,7 +244,7 @@ class _Interpreter(Interpreter):
         """What a call returns."""
         if target is torch._C._set_grad_enabled:
             return None
-        if target is torch._C._autograd._get_data_attr:
+        if target is _DATA:
             return args[0]
         if target is torch.Size:
             return tuple(args[0])

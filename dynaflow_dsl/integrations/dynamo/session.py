@@ -15,7 +15,7 @@ from dynaflow_dsl.bind.selectors import matches
 from dynaflow_dsl.cli.files import relative
 from dynaflow_dsl.cli.modules import ModuleFiles, default_folder
 from dynaflow_dsl.cli.project import find_project
-from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError, Label
+from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 from dynaflow_dsl.graph.digest import graph_digest
 from dynaflow_dsl.integrations.dynamo.calls import Bindings, GraphCall
 from dynaflow_dsl.integrations.dynamo.dimensions import Dimensions, name_dimensions
@@ -31,8 +31,13 @@ from dynaflow_dsl.integrations.dynamo.modules import (
 from dynaflow_dsl.integrations.dynamo.options import Options
 from dynaflow_dsl.integrations.dynamo.report import parts_of
 from dynaflow_dsl.integrations.dynamo.retrace import retrace, running_modules
-from dynaflow_dsl.resolve.model import Schedule, ScheduleFile
-from dynaflow_dsl.runtime.model import Split
+from dynaflow_dsl.integrations.dynamo.wanted import (
+    dimensions_of,
+    fills,
+    no_dimension,
+    still_fixed,
+)
+from dynaflow_dsl.resolve.model import ScheduleFile
 
 # The name of a graph that nothing else names.
 ENTRY = "forward"
@@ -94,7 +99,7 @@ class Session:
         _check_gradients(graph.examples)
         inputs = read_inputs(graph)
         meaning = self._meaning(inputs)
-        wanted = _dimensions_of(self.file)
+        wanted = dimensions_of(self.file)
         dimensions = name_dimensions(inputs.steps, meaning, wanted)
         for name in sorted(wanted):
             reason = self._fixed(name, graph, inputs, meaning, dimensions)
@@ -125,7 +130,10 @@ class Session:
         renamed = replace(retraced.traced, graphs=(replace(traced, entry=entry),))
         files = self._files(entry)
         compiled = compile_graph(
-            self.file, replace(retraced, traced=renamed), files.module.stem
+            self.file,
+            replace(retraced, traced=renamed),
+            files.module.stem,
+            tuple(self.options.entries),
         )
         if found := settle(files, compiled, self.options.write):
             raise DiagnosticError(found)
@@ -197,14 +205,12 @@ class Session:
             return None
         size = dimensions.fixed.get(name)
         if size is None:
-            raise _no_dimension(self.file, name, inputs)
+            raise no_dimension(self.file, name, inputs)
         if size > 1:
             self._open(name, graph, inputs, meaning)
             self.opened.clear()
-            raise _still_fixed(self.file, name, size)
-        if self.file.select is None and not any(
-            _fills(schedule, name, size) for schedule in self.file.schedules
-        ):
+            raise still_fixed(self.file, name, size)
+        if not any(fills(schedule, name, size) for schedule in self.file.schedules):
             return f"{name} is {size} in it, too few for the pieces of the split"
         return None
 
@@ -271,63 +277,6 @@ def _check_gradients(examples: Iterable[object]) -> None:
                 )
             ]
         )
-
-
-def _dimensions_of(file: ScheduleFile) -> frozenset[str]:
-    """The dimensions that a file's schedules split or capture."""
-    found = {s.split.dimension for s in file.schedules if s.split is not None}
-    found |= {each.dimension for s in file.schedules for each in s.captures}
-    return frozenset(found)
-
-
-def _fills(schedule: Schedule, name: str, size: int) -> bool:
-    split = schedule.split
-    if split is None or split.dimension != name or split.phases:
-        return True
-    cut = Split(name, weights=split.weights, align=split.align)
-    return cut.fills(size)
-
-
-def _no_dimension(file: ScheduleFile, name: str, inputs: Inputs) -> DiagnosticError:
-    first = next((item for item in inputs.steps if item.tensor.ndim), None)
-    helps = []
-    if first is not None:
-        axes = ", ".join([f'"{name}"', *["None"] * (first.tensor.ndim - 1)])
-        comma = "," if first.tensor.ndim == 1 else ""
-        helps.append(
-            f'say where it is: options={{"dims": {{"{first.key}": ({axes}{comma})}}}}'
-        )
-        helps.append(
-            "or mark its axes before the first call: "
-            f"torch._dynamo.mark_dynamic({first.argument}, 0)"
-        )
-    return _about_dimension(
-        file,
-        name,
-        f"no input of this graph has an axis {name}, and torch.compile fixed all sizes",
-        helps,
-    )
-
-
-def _still_fixed(file: ScheduleFile, name: str, size: int) -> DiagnosticError:
-    return _about_dimension(
-        file,
-        name,
-        f"{name} is fixed to {size} in this graph: the model's code needs it to be "
-        f"{size}",
-        [f"write the code for any {name} ('x.shape[0]' instead of a number)"],
-    )
-
-
-def _about_dimension(
-    file: ScheduleFile, name: str, message: str, helps: list[str]
-) -> DiagnosticError:
-    place = None
-    for schedule in file.schedules:
-        if schedule.split is not None and schedule.split.dimension == name:
-            place = Label(schedule.split.span, f"cuts {name}")
-            break
-    return DiagnosticError([Diagnostic("DFS821", message, place, helps=tuple(helps))])
 
 
 def _device(examples: Iterable[Any], kind: str) -> torch.device:

@@ -7,7 +7,7 @@ the compiled function.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -18,6 +18,9 @@ _STEP = re.compile(
     r"|\[(?P<quote>['\"])(?P<key>.*?)(?P=quote)\]"
     r"|\[(?P<index>\d+)\]"
 )
+
+
+_TABLES = ("_modules", "_parameters", "_buffers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +90,11 @@ class Scope:
     def value(self, source: str | None) -> object | None:
         """What a name stands for; None where it cannot be followed."""
         steps = steps_of(source) if source else None
-        if steps is None:
-            return None
-        value: Any = self.local if source and source[0] == "L" else self.globals
+        return self.follow(source[0], steps) if source and steps is not None else None
+
+    def follow(self, letter: str, steps: Sequence[Step]) -> object | None:
+        """What is reached by steps from local (`L`) or global variables, or None."""
+        value: Any = self.local if letter == "L" else self.globals
         try:
             for step in steps:
                 value = _follow(value, step)
@@ -98,19 +103,20 @@ class Scope:
         return value  # type: ignore[no-any-return]
 
 
-def modules_on_the_way(scope: Scope, source: str | None) -> list[torch.nn.Module]:
-    """The modules that a name leads through, outermost first."""
-    steps = steps_of(source) if source else None
-    found: list[torch.nn.Module] = []
-    value: Any = scope.local if source and source[0] == "L" else scope.globals
-    try:
-        for step in steps or ():
-            value = _follow(value, step)
-            if isinstance(value, torch.nn.Module):
-                found.append(value)
-    except (AttributeError, IndexError, KeyError, TypeError):
-        pass
-    return found
+def without_tables(names: Iterable[str]) -> list[str]:
+    """Names of steps without a module's tables: Dynamo goes through them in some names
+    and not in others."""
+    return [name for name in names if name not in _TABLES]
+
+
+def outermost_module(scope: Scope, source: str | None) -> torch.nn.Module | None:
+    """The first module that a name leads through."""
+    steps = (steps_of(source) if source else None) or ()
+    for count in range(1, len(steps) + 1):
+        value = scope.follow((source or "L")[0], steps[:count])
+        if isinstance(value, torch.nn.Module):
+            return value
+    return None
 
 
 def _follow(value: Any, step: Step) -> Any:
@@ -129,13 +135,12 @@ class Owner:
     layer; a schedule names them as seen from the model.
     """
 
-    __slots__ = ("_modules", "_tensors", "model")
+    __slots__ = ("_modules", "_places", "_tensors", "model")
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.model = model
-        self._modules = {
-            id(module): path for path, module in reversed([*model.named_modules()])
-        }
+        self._modules = {id(module): path for path, module in model.named_modules()}
+        self._places = dict(model.named_modules(remove_duplicate=False))
         tensors = [
             *model.named_parameters(remove_duplicate=False),
             *model.named_buffers(remove_duplicate=False),
@@ -145,6 +150,27 @@ class Owner:
     def module(self, value: object) -> str | None:
         """The path of a module, None where it is none of this model."""
         return self._modules.get(id(value))
+
+    def module_at(self, scope: Scope, source: str) -> str | None:
+        """The path of the module that a name leads to, as far as the name tells it.
+
+        One module may be registered at several places: the name says at which it was
+        called, as seen from the first of the model's modules on its way.
+        """
+        found = self.module(scope.value(source))
+        steps = steps_of(source) or ()
+        if found is None:
+            return None
+        for count in range(1, len(steps)):
+            home = self.module(scope.follow(source[0], steps[:count]))
+            if home is None:
+                continue
+            rest = [str(getattr(step, "name", step)) for step in steps[count:]]
+            path = ".".join([*([home] if home else []), *without_tables(rest)])
+            if path in self._places and self._places[path] is self._places[found]:
+                return path
+            break
+        return found
 
     def tensor(self, value: object) -> str | None:
         """The path of a parameter or buffer, None where it is none of this model."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import FrameType
@@ -87,10 +86,8 @@ def read_graph(
                 while path in names.values():
                     path += "_"
                 names[str(node.target)] = path
-    rewritten = with_tensors(graph, _encode_layer_name)
-    _leave_shared(rewritten, scope, model)
     handed = DynamoGraph(
-        rewritten,
+        with_tensors(graph, _encode_layer_name),
         tuple(given),
         sources,
         scope,
@@ -128,21 +125,6 @@ def _scope(model: torch.nn.Module) -> Scope:
     """The variables of the model's `forward`, in order; only `self` is looked into."""
     names = inspect.signature(type(model).forward).parameters
     return Scope({name: model if name == "self" else None for name in names})
-
-
-def _leave_shared(graph: GraphModule, scope: Scope, model: torch.nn.Module) -> None:
-    """Let calls in a module that several layers share count to the layer around it.
-
-    Such a module, a table of rotary embeddings, lies at one place as much as at another.
-    """
-    times = Counter(id(m) for _, m in model.named_modules(remove_duplicate=False))
-    for node in graph.graph.nodes:
-        stack = node.meta.get("nn_module_stack") or {}
-        node.meta["nn_module_stack"] = {
-            key: entry
-            for key, entry in stack.items()
-            if times[id(scope.value(entry[0].partition("@")[0]))] <= 1
-        }
 
 
 def _is_held(source: str | None) -> bool:

@@ -80,6 +80,7 @@ class Pieces:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._contexts: dict[tuple[int, int], Any] = {}
+        self.cut = False
 
     def context(self, rows: slice) -> AbstractContextManager[None]:
         """What a step of the piece with these tokens runs in."""
@@ -93,12 +94,14 @@ class Pieces:
     def open(self, rows: Sequence[slice]) -> str:
         """Make the contexts of a step that is to run in pieces with these tokens.
 
-        Gives the reason where it cannot: then the step has to run whole.
+        Gives the reason where it cannot: then the step has to run whole. `cut` tells
+        whether there was metadata to cut, which trial runs of the engine have not.
         """
         from vllm.config import CUDAGraphMode
         from vllm.forward_context import get_forward_context
 
         self._contexts.clear()
+        self.cut = False
         whole = get_forward_context()
         if whole.ubatch_slices is not None:
             return "the engine runs it in microbatches of its own"
@@ -114,6 +117,7 @@ class Pieces:
             if reason := _refused(call, rows):
                 return reason
             metadata = _cut(self._recorder.original, call, rows)
+            self.cut = True
         for piece, attention in zip(rows, metadata, strict=True):
             places = {
                 layer: mapping[piece] for layer, mapping in whole.slot_mapping.items()

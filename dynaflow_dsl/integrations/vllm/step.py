@@ -158,15 +158,15 @@ class _Step:
             rows = split.slices(sizes[split.dimension])  # type: ignore[arg-type]
             reason = self._pieces.open(rows)
             unsplit = bool(reason)
-            self._tell(rows, reason)
+            self._tell(rows, reason, self._pieces.cut)
         return executor.run(arguments, sizes, sequential=unsplit)
 
-    def _tell(self, rows: Sequence[slice], reason: str) -> None:
+    def _tell(self, rows: Sequence[slice], reason: str, cut: bool) -> None:
         if reason:
             if reason not in self._whole:
                 self._whole.add(reason)
                 _log.info("a step runs whole: %s", reason)
-        elif not self._said:
+        elif cut and not self._said:
             self._said = True
             cuts = ", ".join(f"{piece.start}:{piece.stop}" for piece in rows)
             _log.info("steps run in pieces, the first one with tokens %s", cuts)

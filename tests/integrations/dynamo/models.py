@@ -142,6 +142,14 @@ def evaluated(model: nn.Module) -> nn.Module:
     return model.eval()
 
 
+def without_numbers() -> nn.Module:
+    """A stack whose layers have no number that Dynamo could open."""
+    model = Stack()
+    for layer in model.layers:
+        layer.norm = nn.Linear(8, 8)
+    return evaluated(model)
+
+
 def write(folder: Path, text: str = HALVES, name: str = "halves.dfs") -> str:
     """A schedule file; its path."""
     path = folder / name

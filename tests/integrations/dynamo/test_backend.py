@@ -22,6 +22,7 @@ from tests.integrations.dynamo.models import (
     MarkedStack,
     Stack,
     evaluated,
+    without_numbers,
     write,
 )
 
@@ -206,11 +207,10 @@ def test_entries_by_their_fixed_sizes(tmp_path: Path) -> None:
         "dims": {"x": ("batch", "tokens", None)},
         "entries": {"decode": {"tokens": 1}, "prefill": {}},
     }
-    with torch._dynamo.config.patch(automatic_dynamic_shapes=False):
-        step = compiled(model, write(tmp_path), **options)
-        for tokens in (6, 1):
-            x = torch.randn(4, tokens, 8)
-            torch.testing.assert_close(step(x), model(x))
+    step = compiled(model, write(tmp_path), **options)
+    for tokens in (6, 1, 6):
+        x = torch.randn(4, tokens, 8)
+        torch.testing.assert_close(step(x), model(x))
     assert [(each.entry, each.module) for each in report().graphs] == [
         ("prefill", "executors/halves_prefill.py"),
         ("decode", "executors/halves_decode.py"),
@@ -433,3 +433,78 @@ def test_what_does_not_fit_may_be_left_to_inductor(tmp_path: Path) -> None:
     (graph,) = report().graphs
     assert graph.module is None
     assert [each.code for each in graph.diagnostics] == ["DFS201"]
+
+
+def test_every_size_open(tmp_path: Path) -> None:
+    """`dynamic=True` opens sizes that the weights then fix again."""
+    model = without_numbers()
+    step = torch.compile(
+        model,
+        backend="dynaflow",
+        dynamic=True,
+        options={"schedule": write(tmp_path), "compile": False},
+    )
+    for rows in (5, 9):
+        x = torch.randn(rows, 8)
+        torch.testing.assert_close(step(x), model(x))
+    (graph,) = report().graphs
+    assert graph.module is not None
+
+
+def test_a_second_size_opens_the_dimension(tmp_path: Path) -> None:
+    """Without strictness the first graph is Inductor's, and the second is scheduled."""
+    model = evaluated(Stack())
+    step = compiled(model, write(tmp_path), dims={}, strict=False)
+    with pytest.warns(ScheduleWarning, match="has an axis batch"):
+        step(torch.randn(4, 8))
+    x = torch.randn(6, 8)
+    torch.testing.assert_close(step(x), model(x))
+    assert [each.module is None for each in report().graphs] == [True, False]
+
+
+def test_a_select_decides_by_the_size_of_a_step(tmp_path: Path) -> None:
+    text = HALVES + (
+        "\nselect by_size:\n    when batch >= 6: halves\n    else: sequential\n"
+    )
+    model = evaluated(Stack())
+    step = compiled(model, write(tmp_path, text))
+    for rows in (4, 8, 1):
+        x = torch.randn(rows, 8)
+        torch.testing.assert_close(step(x), model(x))
+    assert report().graphs[0].module == "executors/by_size.py"
+
+
+def test_marks_of_the_caller_stay(tmp_path: Path) -> None:
+    model = evaluated(Stack())
+    step = compiled(model, write(tmp_path))
+    x = torch.randn(4, 8)
+    torch._dynamo.mark_dynamic(x, 0)
+    before = set(vars(x))
+    step(x)
+    assert set(vars(x)) == before
+
+
+def test_a_select_decides_by_the_entry(tmp_path: Path) -> None:
+    """Graphs come one by one: lines for the others are no mistake."""
+    text = HALVES + (
+        "\nselect by_phase:\n    when phase == prefill: halves\n    else: sequential\n"
+    )
+
+    class Model(Stack):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x * x.shape[1])
+
+    model = evaluated(Model())
+    options = {
+        "dims": {"x": ("batch", "tokens", None)},
+        "entries": {"decode": {"tokens": 1}, "prefill": {}},
+    }
+    step = compiled(model, write(tmp_path, text), **options)
+    for tokens in (6, 1):
+        x = torch.randn(4, tokens, 8)
+        torch.testing.assert_close(step(x), model(x))
+    prefill, decode = report().graphs
+    assert prefill.module == "executors/by_phase_prefill.py"
+    assert [name for name, _ in prefill.parts] == ["expand", "reduce"]
+    assert decode.module == "executors/by_phase_decode.py"
+    assert "split = " not in Path("executors/by_phase_decode.py").read_text()

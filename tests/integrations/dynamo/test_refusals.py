@@ -165,6 +165,16 @@ def test_a_dimension_that_nothing_names(tmp_path: Path) -> None:
     )
 
 
+def test_numbers_that_dynamic_true_opens(tmp_path: Path) -> None:
+    options = {"schedule": write(tmp_path), "dims": {"x": ("batch", None)}}
+    called = torch.compile(
+        evaluated(Stack()), backend="dynaflow", dynamic=True, options=options
+    )
+    found = refused(called)
+    assert found.message.startswith("'self_layers_0_norm_eps' is a number")
+    assert "dynamic=True" in found.helps[1]
+
+
 def test_a_dimension_that_the_code_fixes(tmp_path: Path) -> None:
     class Model(Stack):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -17,6 +17,7 @@ from tests.integrations.dynamo.models import (
     MarkedStack,
     Stack,
     evaluated,
+    without_numbers,
 )
 
 
@@ -173,6 +174,17 @@ def test_a_layer_that_is_compiled_by_itself_is_a_part_of_its_model() -> None:
     }
 
 
+def test_a_module_at_several_places_is_where_it_was_called() -> None:
+    model = Stack()
+    model.layers[1].norm = model.layers[0].norm
+    evaluated(model)
+    x = torch.ones(4, 8)
+    open_batch(x)
+    (graph,) = retraced(model, x).unwrap().traced.graphs
+    norms = [o.module for o in graph.operations if "layer_norm" in o.operator]
+    assert norms == [f"layers.{k}.norm" for k in range(4)]
+
+
 def test_gradients_are_switched_by_nobody() -> None:
     class Model(Stack):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -233,7 +245,7 @@ def test_a_number_that_differs_between_calls() -> None:
     with torch._dynamo.config.patch(
         specialize_int=False, assume_static_by_default=False
     ):
-        said = refused(forward, evaluated(Stack()), x, 7)
+        said = refused(forward, without_numbers(), x, 7)
     assert said == (
         "'step' is a number that differs between calls, and an executor's arguments "
         "are tensors"

@@ -1,0 +1,68 @@
+"""The dimensions that a schedule speaks of, and graphs that do not have them."""
+
+from __future__ import annotations
+
+from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError, Label
+from dynaflow_dsl.integrations.dynamo.model import Inputs
+from dynaflow_dsl.resolve.model import Schedule, ScheduleFile
+from dynaflow_dsl.runtime.model import Split
+
+
+def dimensions_of(file: ScheduleFile) -> frozenset[str]:
+    """The dimensions that a file's schedules split or capture."""
+    found = {s.split.dimension for s in file.schedules if s.split is not None}
+    found |= {each.dimension for s in file.schedules for each in s.captures}
+    return frozenset(found)
+
+
+def fills(schedule: Schedule, name: str, size: int) -> bool:
+    """Whether so many rows of a dimension are one for every piece of a schedule."""
+    split = schedule.split
+    if split is None or split.dimension != name or split.phases:
+        return True
+    cut = Split(name, weights=split.weights, align=split.align)
+    return cut.fills(size)
+
+
+def no_dimension(file: ScheduleFile, name: str, inputs: Inputs) -> DiagnosticError:
+    """A dimension of the schedule that no axis of a graph's inputs is."""
+    first = next((item for item in inputs.steps if item.tensor.ndim), None)
+    helps = []
+    if first is not None:
+        axes = ", ".join([f'"{name}"', *["None"] * (first.tensor.ndim - 1)])
+        comma = "," if first.tensor.ndim == 1 else ""
+        helps.append(
+            f'say where it is: options={{"dims": {{"{first.key}": ({axes}{comma})}}}}'
+        )
+        helps.append(
+            "or mark its axes before the first call: "
+            f"torch._dynamo.mark_dynamic({first.argument}, 0)"
+        )
+    return _about_dimension(
+        file,
+        name,
+        f"no input of this graph has an axis {name}, and torch.compile fixed all sizes",
+        helps,
+    )
+
+
+def still_fixed(file: ScheduleFile, name: str, size: int) -> DiagnosticError:
+    """A dimension that has one size, though Dynamo was asked to leave it open."""
+    return _about_dimension(
+        file,
+        name,
+        f"{name} is fixed to {size} in this graph: the model's code needs it to be "
+        f"{size}",
+        [f"write the code for any {name} ('x.shape[0]' instead of a number)"],
+    )
+
+
+def _about_dimension(
+    file: ScheduleFile, name: str, message: str, helps: list[str]
+) -> DiagnosticError:
+    place = None
+    for schedule in file.schedules:
+        if schedule.split is not None and schedule.split.dimension == name:
+            place = Label(schedule.split.span, f"cuts {name}")
+            break
+    return DiagnosticError([Diagnostic("DFS821", message, place, helps=tuple(helps))])
