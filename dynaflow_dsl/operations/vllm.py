@@ -38,7 +38,9 @@ _KINDS = (
         "matmul",
         ("_C.onednn_mm", "_C.onednn_scaled_mm", "_C.weight_packed_linear"),
     ),
-    OperationAlias("norm", ("_C.rms_norm", "_C.fused_add_rms_norm", "vllm_ir.rms_norm")),
+    OperationAlias(
+        "norm", ("_C.rms_norm", "_C.fused_add_rms_norm", "vllm_ir.rms_norm")
+    ),
     OperationAlias("activation", ("_C.silu_and_mul", "_C.gelu*_and_mul", "_C.gelu_*")),
 )
 

@@ -177,9 +177,7 @@ def claimed_fact(state: State, name: str) -> Fact:
     return claimed
 
 
-def check_write(
-    state: State, call: Call, fact: Fact, *, by_rows: bool = False
-) -> None:
+def check_write(state: State, call: Call, fact: Fact, *, by_rows: bool = False) -> None:
     """Make sure that an in-place write leaves every fact true.
 
     Of an operator that goes row by row (`by_rows`), operands may lie beside each other

@@ -104,7 +104,7 @@ def check_splits(file: ScheduleFile, config: Any) -> None:
 def _in_the_way(config: Any) -> Iterator[str]:
     parallel, model = config.parallel_config, config.model_config
     if config.use_v2_model_runner:
-        yield "its V2 model runner makes metadata otherwise (VLLM_USE_V2_MODEL_RUNNER=0)"
+        yield "its V2 model runner is used (VLLM_USE_V2_MODEL_RUNNER=0)"
     if parallel.use_ubatching:
         yield "it makes microbatches of its own (--enable-dbo, --ubatch-size)"
     if parallel.data_parallel_size > 1:

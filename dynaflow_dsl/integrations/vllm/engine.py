@@ -1,4 +1,4 @@
-"""`--compilation-config '{"mode": 2, "backend": "dynaflow_dsl.integrations.vllm.backend"}'`."""
+"""The backend that vLLM's configuration names."""
 
 from __future__ import annotations
 
@@ -89,6 +89,7 @@ def _scheduled(
             file_digest(files.module),
             retraced.interface,
             engine.layers,
+            engine.operators,
             _device(examples),
             options.load,
             any(binding.schedule.split is not None for binding in compiled.bindings),

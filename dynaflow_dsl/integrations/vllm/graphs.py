@@ -21,7 +21,6 @@ from dynaflow_dsl.integrations.dynamo.sources import (
     Attribute,
     Owner,
     Scope,
-    modules_on_the_way,
     steps_of,
 )
 from dynaflow_dsl.integrations.vllm.layer_names import LAYERS, with_tensors
@@ -39,11 +38,13 @@ _PLUMBING = frozenset({"__closure__", "cell_contents", "_modules"})
 class EngineGraph:
     """A graph of the engine, and which of its inputs are names of layers.
 
-    `layers` are these names by the inputs' positions.
+    `layers` are these names by the inputs' positions, and `operators` those of the
+    engine that take one.
     """
 
     graph: DynamoGraph
     layers: Mapping[int, str]
+    operators: tuple[str, ...]
 
 
 def calling_model() -> torch.nn.Module | None:
@@ -65,7 +66,7 @@ def read_graph(
     graph: GraphModule, examples: list[Any], model: torch.nn.Module
 ) -> EngineGraph:
     """What the engine hands over; raises DiagnosticError for what cannot be held."""
-    from vllm.utils.torch_utils import LayerName, _encode_layer_name
+    from vllm.utils.torch_utils import LayerName
 
     sources = names_of_inputs(graph)
     scope = _scope(model)
@@ -80,21 +81,23 @@ def read_graph(
             layers[position] = example.value
             given[position] = LAYERS.tensor(example.value, torch.device("cpu"))
             names[str(node.target)] = _layer_path(example.value, model, owner)
-        elif isinstance(example, torch.Tensor) and _is_held(sources[position]):
-            if owner.tensor(example) is None:
-                path = _tensor_path(sources[position], scope, owner)
-                while path in names.values():
-                    path += "_"
-                names[str(node.target)] = path
+        elif isinstance(example, torch.Tensor) and _is_no_weight(
+            example, sources[position], owner
+        ):
+            path = _tensor_path(sources[position], scope, owner)
+            while path in names.values():
+                path += "_"
+            names[str(node.target)] = path
+    rewritten, operators = with_tensors(graph)
     handed = DynamoGraph(
-        with_tensors(graph, _encode_layer_name),
+        rewritten,
         tuple(given),
         sources,
         scope,
         model,
         names,
     )
-    return EngineGraph(handed, layers)
+    return EngineGraph(handed, layers, operators)
 
 
 def trace_graph(
@@ -107,8 +110,7 @@ def trace_graph(
     """
     dims = {
         item.key: tuple(
-            TOKENS if isinstance(size, torch.SymInt) else None
-            for size in item.shape
+            TOKENS if isinstance(size, torch.SymInt) else None for size in item.shape
         )
         for item in read_inputs(graph).steps
     }
@@ -127,10 +129,11 @@ def _scope(model: torch.nn.Module) -> Scope:
     return Scope({name: model if name == "self" else None for name in names})
 
 
-def _is_held(source: str | None) -> bool:
-    """Whether an input is reached through the model, and not an argument."""
-    steps = steps_of(source) if source else None
-    return bool(steps) and source is not None and source[0] == "L" and steps[0] == "self"  # type: ignore[index]
+def _is_no_weight(tensor: torch.Tensor, source: str | None, owner: Owner) -> bool:
+    """Whether a tensor is reached through the model, and is no weight of a module."""
+    steps = steps_of(source) if source and source.startswith("L") else None
+    held = bool(steps) and steps is not None and steps[0] == "self"
+    return held and owner.tensor(tensor) is None
 
 
 def _layer_path(name: str, model: torch.nn.Module, owner: Owner) -> str:
@@ -148,12 +151,13 @@ def _tensor_path(source: str | None, scope: Scope, owner: Owner) -> str:
 
     Packed weights of a CPU are such: a handle in the closure of the layer's function.
     """
-    modules = modules_on_the_way(scope, source)
     steps = steps_of(source or "") or ()
-    path = owner.module(modules[-1]) if modules else None
-    words = list(_words(steps[1:]))
-    depth = len(path.split(".")) if path else 0
-    name = "_".join(words[depth:]) or "tensor"
+    path, rest = "", steps[1:]
+    for count in range(1, len(steps)):
+        found = owner.module(scope.follow("L", steps[:count]))
+        if found is not None:
+            path, rest = found, steps[count:]
+    name = "_".join(_words(rest)) or "tensor"
     return f"{path}.{name}" if path else name
 
 

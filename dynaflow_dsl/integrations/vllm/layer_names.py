@@ -10,7 +10,7 @@ the namespace `dynaflow_vllm` with the same schema but for that argument.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -58,16 +58,17 @@ class LayerTensors:
 LAYERS = LayerTensors()
 
 
-def with_tensors(graph: GraphModule, encode: Callable[[str], Any]) -> GraphModule:
+def with_tensors(graph: GraphModule) -> tuple[GraphModule, tuple[str, ...]]:
     """A copy of a graph whose operators take tensors for the names of layers.
 
-    Names that the graph itself holds stay. `encode` makes what the engine's operators
-    take of a name.
+    Names that the graph itself holds stay. Beside it the engine's operators that have
+    twins in it, for `define_twins` in another process.
     """
     copied = torch.fx.Graph()
     known: dict[Node, Node] = {}
     output = copied.graph_copy(graph.graph, known)
     copied.output(output)
+    replaced: dict[str, None] = {}
     for old, node in known.items():
         node.meta = dict(old.meta)
         operator = _overload(node.target) if node.op == "call_function" else None
@@ -75,8 +76,16 @@ def with_tensors(graph: GraphModule, encode: Callable[[str], Any]) -> GraphModul
             continue
         given = dict(enumerate(node.args)) | dict(node.kwargs)
         if isinstance(given.get(position, given.get(_ARGUMENT)), Node):
-            node.target = _mirrored(operator, encode)
-    return GraphModule(graph, copied)
+            node.target = _twin(operator)
+            replaced[operator._schema.name] = None
+    return GraphModule(graph, copied), tuple(replaced)
+
+
+def define_twins(operators: Iterable[str]) -> None:
+    """Define the twins of operators of the engine, `namespace::name`."""
+    for each in operators:
+        namespace, _, name = each.partition("::")
+        _twin(getattr(getattr(torch.ops, namespace), name).default)
 
 
 def _overload(target: Any) -> torch._ops.OpOverload | None:
@@ -93,40 +102,40 @@ def _position(operator: torch._ops.OpOverload) -> int | None:
     return None
 
 
-def _mirrored(
-    operator: torch._ops.OpOverload, encode: Callable[[str], Any]
-) -> torch._ops.OpOverload:
-    """The operator of `dynaflow_vllm` for one of the engine's."""
-    global _library
-    if _library is None:
-        _library = torch.library.Library(NAMESPACE, "FRAGMENT")
+def _twin(operator: torch._ops.OpOverload) -> torch._ops.OpOverload:
+    """The operator of `dynaflow_vllm` for one of the engine's; defined once."""
     schema = operator._schema
     name = schema.name.partition("::")[2]
     packet = getattr(torch.ops, NAMESPACE)
     if not hasattr(packet, name):
-        types = "|".join(_TYPES)
-        pattern = rf"\b(?:{types}) {_ARGUMENT}\b"
-        text, count = re.subn(pattern, f"Tensor {_ARGUMENT}", str(schema))
-        assert count == 1, text
-        _library.define(text.partition("::")[2])
-        position = _position(operator)
-        assert position is not None
-
-        def named(tensor: torch.Tensor) -> Any:
-            return encode(LAYERS.name(tensor))
-
-        def run(*arguments: Any) -> Any:
-            given = list(arguments)
-            given[position] = named(given[position])
-            return operator(*given)
-
-        def fake(*arguments: Any) -> Any:
-            given = list(arguments)
-            # What a result looks like does not depend on the layer.
-            given[position] = encode("")
-            return operator(*given)
-
-        _library.impl(name, run, "CompositeExplicitAutograd")
-        torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_library)
+        _define(name, operator)
     found: torch._ops.OpOverload = getattr(packet, name).default
     return found
+
+
+def _define(name: str, operator: torch._ops.OpOverload) -> None:
+    global _library
+    if _library is None:
+        _library = torch.library.Library(NAMESPACE, "FRAGMENT")
+    pattern = rf"\b(?:{'|'.join(_TYPES)}) {_ARGUMENT}\b"
+    text, count = re.subn(pattern, f"Tensor {_ARGUMENT}", str(operator._schema))
+    position = _position(operator)
+    assert count == 1, text
+    assert position is not None
+    # What the engine's operators take of a name differs with its settings.
+    from vllm.utils.torch_utils import _encode_layer_name
+
+    def run(*arguments: Any) -> Any:
+        given = list(arguments)
+        given[position] = _encode_layer_name(LAYERS.name(given[position]))
+        return operator(*given)
+
+    def fake(*arguments: Any) -> Any:
+        given = list(arguments)
+        # What a result looks like does not depend on the layer.
+        given[position] = _encode_layer_name("")
+        return operator(*given)
+
+    _library.define(text.partition("::")[2])
+    _library.impl(name, run, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_library)

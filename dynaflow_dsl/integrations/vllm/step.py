@@ -21,7 +21,7 @@ from dynaflow_dsl.integrations.dynamo.model import Interface
 from dynaflow_dsl.integrations.dynamo.modules import LoadOptions
 from dynaflow_dsl.integrations.dynamo.weights import stand_in
 from dynaflow_dsl.integrations.vllm.graphs import calling_model
-from dynaflow_dsl.integrations.vllm.layer_names import LAYERS
+from dynaflow_dsl.integrations.vllm.layer_names import LAYERS, define_twins
 from dynaflow_dsl.integrations.vllm.pieces import Pieces, install
 from dynaflow_dsl.runtime import Executor, Selected
 
@@ -38,7 +38,8 @@ class Made:
     """All that it takes to run a graph's executor again, as plain data.
 
     `module` is the generated module and `digest` that of its text. `layers` are names
-    of layers by the positions where the engine passes them. `schedule` is the file that
+    of layers by the positions where the engine passes them, and `operators` those of
+    the engine that take one. `schedule` is the file that
     it was made from, `parameters` those that were given, and `said` the digest of what
     the file said then.
     """
@@ -47,6 +48,7 @@ class Made:
     digest: str
     interface: Interface
     layers: Mapping[int, str]
+    operators: tuple[str, ...]
     device: torch.device
     options: LoadOptions
     splits: bool
@@ -64,6 +66,7 @@ class EngineStep(SerializableCallable):  # type: ignore[misc]
 
     def __init__(self, made: Made) -> None:
         self.made = made
+        define_twins(made.operators)
         self._call = GraphCall(made.interface, Bindings(partial(_bind, made)))
         device = torch.device("cpu")
         self._layers = {

@@ -1,6 +1,6 @@
 """Runs an engine on prompts from stdin and prints the tokens that follow.
 
-    python -m tests.integrations.vllm.generate MODEL CONFIGURATION
+python -m tests.integrations.vllm.generate MODEL CONFIGURATION
 """
 
 from __future__ import annotations
