@@ -31,6 +31,7 @@ from dynaflow_dsl.integrations.vllm.graphs import (
     read_graph,
     trace_graph,
 )
+from dynaflow_dsl.integrations.vllm.operators import know_operators
 from dynaflow_dsl.integrations.vllm.step import EngineStep, Made, file_digest
 
 # The engine shows what loggers of its own name say.
@@ -68,6 +69,7 @@ def backend(
 def _scheduled(
     graph: GraphModule, examples: list[Any], model: torch.nn.Module
 ) -> EngineStep:
+    know_operators()
     config: Any = model.vllm_config
     options = options_of(config)
     path = relative(Path(options.schedule))

@@ -138,8 +138,8 @@ def _is_no_weight(tensor: torch.Tensor, source: str | None, owner: Owner) -> boo
 
 def _layer_path(name: str, model: torch.nn.Module, owner: Owner) -> str:
     """Where the name of a layer lies: in the layer's module, as if it were a weight."""
-    config = model.vllm_config.compilation_config  # type: ignore[union-attr]
-    layer = config.static_forward_context.get(name)  # type: ignore[union-attr]
+    config: Any = model.vllm_config
+    layer = config.compilation_config.static_forward_context.get(name)
     path = owner.module(layer)
     if path is None:
         return f"layer_names.{_identifier(name)}"

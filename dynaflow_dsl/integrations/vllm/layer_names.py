@@ -116,7 +116,7 @@ def _twin(operator: torch._ops.OpOverload) -> torch._ops.OpOverload:
 def _define(name: str, operator: torch._ops.OpOverload) -> None:
     global _library
     if _library is None:
-        _library = torch.library.Library(NAMESPACE, "FRAGMENT")
+        _library = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
     pattern = rf"\b(?:{'|'.join(_TYPES)}) {_ARGUMENT}\b"
     text, count = re.subn(pattern, f"Tensor {_ARGUMENT}", str(operator._schema))
     position = _position(operator)

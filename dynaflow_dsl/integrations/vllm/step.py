@@ -57,7 +57,7 @@ class Made:
     said: str
 
 
-class EngineStep(SerializableCallable):  # type: ignore[misc]
+class EngineStep(SerializableCallable):
     """Runs an executor with the inputs of the engine's graph.
 
     Where the engine keeps what it compiled on disk, it keeps `Made`; the module itself
@@ -151,14 +151,14 @@ class _Step:
         if self._pieces is None:
             return self._loaded(*arguments)
         first = next(iter(self._executors.values()))
-        sizes = first.sizes_of(arguments)
+        sizes: Mapping[str, Any] = first.sizes_of(arguments)
         executor, unsplit = first, False
         if isinstance(self._loaded, Selected):
             name = self._loaded.choice(**sizes)
             executor, unsplit = self._executors.get(name, first), name == "sequential"
         split = executor.split
         if not unsplit and split is not None and executor.fills(sizes):
-            rows = split.slices(sizes[split.dimension])  # type: ignore[arg-type]
+            rows = split.slices(sizes[split.dimension])
             reason = self._pieces.open(rows)
             unsplit = bool(reason)
             self._tell(rows, reason, self._pieces.cut)

@@ -1,4 +1,4 @@
-"""What is known of vLLM's operators; a plug-in of this package itself.
+"""What is known of vLLM's operators.
 
 Attention finds its places in the caches by metadata that the engine keeps beside the
 graph, so neither is an argument. Layers are named by tensors here (`dynaflow_vllm`),
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dynaflow_dsl.operations.aliases import OperationAlias
 from dynaflow_dsl.operations.effects import OperationEffects
+from dynaflow_dsl.operations.plugins import provide
 from dynaflow_dsl.operations.rows import OperationRows
 
 # All layers' caches are one memory: pieces touch them in the order of the tokens, so
@@ -74,3 +75,8 @@ _ROWS = (
 )
 
 OPERATIONS = (*_KINDS, *_EFFECTS, *_ROWS)
+
+
+def know_operators() -> None:
+    """Let this process know them, as a plug-in would."""
+    provide("vllm", OPERATIONS)
