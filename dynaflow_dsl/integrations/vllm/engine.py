@@ -28,6 +28,7 @@ from dynaflow_dsl.integrations.dynamo.options import Options
 from dynaflow_dsl.integrations.vllm.config import check_splits, facts_of, options_of
 from dynaflow_dsl.integrations.vllm.graphs import (
     calling_model,
+    device_of,
     read_graph,
     trace_graph,
 )
@@ -41,9 +42,7 @@ _log = logging.getLogger("vllm.dynaflow")
 _BACKBONE = "backbone"
 
 
-def backend(
-    graph: GraphModule, examples: list[Any], **options: Any
-) -> Callable[..., Any]:
+def backend(graph: GraphModule, examples: list[Any]) -> Callable[..., Any]:
     """Run the engine's graph as its schedule says.
 
     The engine calls this once for each model that it compiles. Graphs of drafts and
@@ -92,7 +91,7 @@ def _scheduled(
             retraced.interface,
             engine.layers,
             engine.operators,
-            _device(examples),
+            device_of(examples),
             options.load,
             any(binding.schedule.split is not None for binding in compiled.bindings),
             Path(options.schedule).absolute(),
@@ -111,13 +110,6 @@ def _files(options: Options, name: str) -> ModuleFiles:
 
 def _tag(model: torch.nn.Module) -> str:
     return str(getattr(model, "_compile_tag", _BACKBONE))
-
-
-def _device(examples: list[Any]) -> torch.device:
-    for example in examples:
-        if isinstance(example, torch.Tensor):
-            return example.device
-    return torch.device("cpu")
 
 
 def _outside() -> DiagnosticError:

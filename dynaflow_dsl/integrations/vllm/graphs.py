@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
@@ -65,7 +65,7 @@ def calling_model() -> torch.nn.Module | None:
 def read_graph(
     graph: GraphModule, examples: list[Any], model: torch.nn.Module
 ) -> EngineGraph:
-    """What the engine hands over; raises DiagnosticError for what cannot be held."""
+    """What the engine hands over, for a model on the device of its inputs."""
     from vllm.utils.torch_utils import LayerName
 
     sources = names_of_inputs(graph)
@@ -74,12 +74,13 @@ def read_graph(
     layers: dict[int, str] = {}
     names: dict[str, str] = {}
     given = list(examples)
+    device = device_of(examples)
     owner = Owner(model)
     for position, node in enumerate(placeholders):
         example = examples[position]
         if isinstance(example, LayerName):
             layers[position] = example.value
-            given[position] = LAYERS.tensor(example.value, torch.device("cpu"))
+            given[position] = LAYERS.tensor(example.value, device)
             names[str(node.target)] = _layer_path(example.value, model, owner)
         elif isinstance(example, torch.Tensor) and _is_no_weight(
             example, sources[position], owner
@@ -98,6 +99,12 @@ def read_graph(
         names,
     )
     return EngineGraph(handed, layers, operators)
+
+
+def device_of(examples: Iterable[object]) -> torch.device:
+    """The device that a graph runs on."""
+    tensors = (each for each in examples if isinstance(each, torch.Tensor))
+    return next((each.device for each in tensors), torch.device("cpu"))
 
 
 def trace_graph(

@@ -39,9 +39,8 @@ class Made:
 
     `module` is the generated module and `digest` that of its text. `layers` are names
     of layers by the positions where the engine passes them, and `operators` those of
-    the engine that take one. `schedule` is the file that
-    it was made from, `parameters` those that were given, and `said` the digest of what
-    the file said then.
+    the engine that take one. `schedule` is the file that it was made from, `parameters`
+    those that were given, and `said` the digest of what the file said then.
     """
 
     module: Path
@@ -68,9 +67,8 @@ class EngineStep(SerializableCallable):
         self.made = made
         define_twins(made.operators)
         self._call = GraphCall(made.interface, Bindings(partial(_bind, made)))
-        device = torch.device("cpu")
         self._layers = {
-            position: LAYERS.tensor(name, device)
+            position: LAYERS.tensor(name, made.device)
             for position, name in made.layers.items()
         }
 

@@ -25,11 +25,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a tiny model and its tokenizer."""
-    folder = tmp_path_factory.mktemp("models") / "tiny"
+    """A folder with a tiny Llama and its tokenizer."""
+    return written(tmp_path_factory.mktemp("models"), "Llama")
+
+
+def written(home: Path, family: str) -> Path:
+    """A folder with a tiny model of a family, as transformers calls it."""
+    folder = home / family
     script = "tests.integrations.vllm.tiny_model"
     done = subprocess.run(
-        [sys.executable, "-m", script, str(folder)],
+        [sys.executable, "-m", script, str(folder), family],
         cwd=ROOT,
         capture_output=True,
         text=True,

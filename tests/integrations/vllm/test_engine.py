@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.integrations.vllm.conftest import written
 from tests.integrations.vllm.engines import generate, scheduled, tokens
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
@@ -78,6 +79,15 @@ def test_a_prompt_that_another_one_writes_stays_with_it(
     assert tokens(done) == tokens(plain)
 
 
+@pytest.mark.parametrize("family", ["Qwen3", "Mistral"])
+def test_other_decoders(tmp_path: Path, family: str) -> None:
+    model = written(tmp_path, family)
+    plain = generate(model, tmp_path / "plain", UNSCHEDULED, PROMPTS)
+    folder = tmp_path / "halves"
+    config = scheduled(HALVES, folder, compile=False)
+    assert tokens(generate(model, folder, config, PROMPTS)) == tokens(plain)
+
+
 WRONG = """dfs 1
 
 schedule wrong:
@@ -103,6 +113,18 @@ def test_a_schedule_that_does_not_fit_stops_the_start(
     assert "wrong.dfs:5:21" in said
     assert "self_attn" in said
     assert not (tmp_path / "executors").exists()
+
+
+def test_an_engine_whose_steps_cannot_be_cut_does_not_start(
+    model: Path, tmp_path: Path
+) -> None:
+    drafts = {"method": "ngram", "num_speculative_tokens": 2, "prompt_lookup_max": 2}
+    config = scheduled(HALVES, tmp_path) | {"speculative_config": drafts}
+    done = generate(model, tmp_path, config, PROMPTS[:1])
+    assert done.returncode != 0
+    said = done.stdout + done.stderr
+    assert "error[DFS821]" in said
+    assert "cannot be cut: tokens are drafted (speculative decoding)" in said
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
-"""Writes a tiny Llama with random weights, and a tokenizer of its own, into a folder.
+"""Writes a tiny decoder with random weights, and its tokenizer, into a folder.
 
 A script, so that no test imports what the engine brings along:
 
-    python -m tests.integrations.vllm.tiny_model FOLDER
+    python -m tests.integrations.vllm.tiny_model FOLDER Llama
 
 The weights are spread wide, so that the likeliest token is so by far: what the tests
 compare are tokens, and two engines round differently.
@@ -16,38 +16,40 @@ from pathlib import Path
 WORDS = 512
 
 
-def write(folder: Path) -> None:
+def write(folder: Path, family: str) -> None:
     """Write model and tokenizer; the same files every time."""
     import torch
+    import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
     special = {"<s>": WORDS, "</s>": WORDS + 1, "<unk>": WORDS + 2}
     words = {f"w{number}": number for number in range(WORDS)} | special
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    PreTrainedTokenizerFast(
+    transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         bos_token="<s>",
         eos_token="</s>",
         unk_token="<unk>",
     ).save_pretrained(folder)
     torch.manual_seed(0)
-    config = LlamaConfig(
+    config = getattr(transformers, f"{family}Config")(
         vocab_size=len(words),
         hidden_size=128,
         intermediate_size=256,
         num_hidden_layers=4,
         num_attention_heads=4,
         num_key_value_heads=2,
+        head_dim=32,
         max_position_embeddings=1024,
         bos_token_id=WORDS,
         eos_token_id=WORDS + 1,
         initializer_range=0.2,
         tie_word_embeddings=False,
     )
-    LlamaForCausalLM(config).to(torch.float32).save_pretrained(folder)
+    model = getattr(transformers, f"{family}ForCausalLM")(config)
+    model.to(torch.float32).save_pretrained(folder)
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+    write(Path(sys.argv[1]), sys.argv[2])
