@@ -47,6 +47,21 @@ def scheduled(schedule: str, folder: Path, **options: Any) -> dict[str, Any]:
     }
 
 
+def written(home: Path, family: str) -> Path:
+    """A folder with a tiny model of a family, as transformers calls it."""
+    folder = home / family
+    script = "tests.integrations.vllm.tiny_model"
+    done = subprocess.run(
+        [sys.executable, "-m", script, str(folder), family],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
 @dataclass(frozen=True, slots=True)
 class Server:
     """A server on this machine, and where its log is."""

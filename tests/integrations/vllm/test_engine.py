@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.integrations.vllm.conftest import written
-from tests.integrations.vllm.engines import generate, scheduled, tokens
+from tests.integrations.vllm.engines import generate, scheduled, tokens, written
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 
