@@ -12,21 +12,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from dynaflow_dsl.graph.model import Argument, Operation, Reference
+from dynaflow_dsl.graph.model import Argument, Operation, Reference, Size
 
 # Operators whose two tensors may be exchanged without any other rounding.
 COMMUTATIVE = frozenset({"aten.add.Tensor", "aten.mul.Tensor"})
+
+# One function by two names, where it copies nothing.
+_SAME_VIEW = {"aten.reshape.default": "aten.view.default"}
 
 Colours: TypeAlias = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Operations and outputs; without `scalars`, numbers in arguments do not count."""
+    """Operations and outputs.
+
+    Without `scalars`, numbers, texts and sizes in arguments do not count.
+    """
 
     operations: Sequence[Operation]
     outputs: tuple[str, ...]
     scalars: bool
+
+
+def function_of(operation: Operation) -> str:
+    """The operator of an operation, by one name where it has several."""
+    name = operation.operator
+    return _SAME_VIEW.get(name, name) if operation.view else name
 
 
 def colours(
@@ -101,7 +113,7 @@ def _finer(
         )
         if exchanged:
             seen = [("", text) for text in sorted(repr(shown) for _, shown in seen)]
-        text = (operation.operator, bool(operation.writes), repr(seen))
+        text = (function_of(operation), bool(operation.writes), repr(seen))
         results = repr(
             [known[v.name] if v is not None else None for v in operation.results]
         )
@@ -134,6 +146,6 @@ def _shown(program: Program, argument: Argument, known: Colours) -> object:
             return ("tensor", known[name])
         case tuple():
             return [_shown(program, each, known) for each in argument]
-        case bool() | int() | float() if not program.scalars:
-            return "number"
+        case bool() | int() | float() | str() | Size() if not program.scalars:
+            return "scalar"
     return (type(argument).__name__, repr(argument))

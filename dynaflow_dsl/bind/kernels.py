@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dynaflow_dsl.bind.colours import COMMUTATIVE, Program, colours
+from dynaflow_dsl.bind.colours import COMMUTATIVE, Program, colours, function_of
 from dynaflow_dsl.bind.model import Body, KernelCall
 from dynaflow_dsl.graph.model import (
     Argument,
     Graph,
     Operation,
     Reference,
+    Size,
     TensorType,
     TracedKernel,
     Value,
@@ -95,7 +96,7 @@ class _State:
 
     paired: Mapping[str, str] = field(default_factory=dict)
     tensors: Mapping[str, str] = field(default_factory=dict)
-    scalars: Mapping[str, Scalar] = field(default_factory=dict)
+    scalars: Mapping[str, Scalar | Size] = field(default_factory=dict)
 
 
 class _Matcher:
@@ -173,8 +174,12 @@ class _Matcher:
             return self._no_match(
                 state, f"reads {_said(mine)}", f"reads {_said(other)}"
             )
-        same = (mine.operator, len(mine.arguments), [n for n, _ in mine.keywords]) == (
-            other.operator,
+        same = (
+            function_of(mine),
+            len(mine.arguments),
+            [n for n, _ in mine.keywords],
+        ) == (
+            function_of(other),
             len(other.arguments),
             [n for n, _ in other.keywords],
         )
@@ -224,10 +229,10 @@ class _Matcher:
                 for left, right in zip(mine, other, strict=True):
                     found = found and self._arguments(operation, left, right, found)
                 return found
-            case ((bool() | int() | float()), float()) if other in self.open:
-                name = self.open[other]
-                if state.scalars.get(name, mine) == mine:
-                    scalars = {**state.scalars, name: mine}
+            case _, float() | int() | str() if other in self.open:
+                name, number = self.open[other], _scalar(mine, other)
+                if number is not None and state.scalars.get(name, number) == number:
+                    scalars = {**state.scalars, name: number}
                     return _State(state.paired, state.tensors, scalars)
         if type(mine) is type(other) and mine == other:
             return state
@@ -241,6 +246,20 @@ class _Matcher:
         if len(state.paired) > self.deepest.depth:
             self.deepest = Difference(len(state.paired), part, reference)
         return None
+
+
+def _scalar(mine: Argument, stand_in: float | int | str) -> Scalar | Size | None:
+    """What a part has where the reference has a stand-in; None if that cannot be."""
+    match stand_in, mine:
+        case float(), bool() | int() | float():
+            return mine
+        case int(), bool():
+            return None
+        case int(), int() | Size():
+            return mine
+        case str(), str():
+            return mine
+    return None
 
 
 def _makers(operations: Sequence[Operation]) -> dict[str, tuple[Operation, int]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
-from dynaflow_dsl.graph.model import Graph, Input, Operation
+from dynaflow_dsl.graph.model import Graph, Input, Operation, Size
 from dynaflow_dsl.graph.rowwise import Refusal
 from dynaflow_dsl.resolve.model import Scalar, Schedule, Section, Via
 
@@ -128,13 +128,13 @@ class BoundPart:
 class KernelCall:
     """How one program of a part calls its kernel.
 
-    `tensors` pairs parameters with values of the program, `scalars` with numbers;
-    `outputs[k]` is the number of the kernel's result that is output k of the part, and
-    `results` how many it returns.
+    `tensors` pairs parameters with values of the program, `scalars` with numbers, texts
+    and sizes that the program has there; `outputs[k]` is the number of the kernel's
+    result that is output k of the part, and `results` how many it returns.
     """
 
     tensors: tuple[tuple[str, str], ...]
-    scalars: tuple[tuple[str, Scalar], ...]
+    scalars: tuple[tuple[str, Scalar | Size], ...]
     outputs: tuple[int, ...]
     results: int
 

@@ -282,7 +282,8 @@ def _preamble(
     }
     lines = []
     for dimension in sorted(used - {DEVICE}):
-        lines.append(f"    {dimension} = {_size_source(dimension, body, writer)}")
+        read = size_source(dimension, body, writer.expressions, writer.types)
+        lines.append(f"    {dimension} = {read}")
     for item in constants:
         target = f"{writer.expressions[item.name]} = "
         made = call(
@@ -299,14 +300,20 @@ def _preamble(
     return lines
 
 
-def _size_source(dimension: str, body: Body, writer: _Writer) -> str:
+def size_source(
+    dimension: str,
+    body: Body,
+    expressions: Mapping[str, str],
+    types: Mapping[str, TensorType],
+) -> str:
+    """Where a function reads a dimension off its tensors, which have `expressions`."""
     multiples = []
     for value in (*body.inputs, *body.parameters):
-        if value not in writer.expressions:
+        if value not in expressions:
             continue
-        for axis, size in enumerate(writer.types[value].shape):
+        for axis, size in enumerate(types[value].shape):
             if size.dimensions == (dimension,):
-                read = f"{writer.expressions[value]}.shape[{axis}]"
+                read = f"{expressions[value]}.shape[{axis}]"
                 if size.factor == 1:
                     return read
                 multiples.append(f"{read} // {size.factor}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dynaflow_dsl.bind.model import Body, BoundKernel, KernelCall
-from dynaflow_dsl.emit.functions import FunctionText
+from dynaflow_dsl.emit.functions import FunctionText, size_source
 from dynaflow_dsl.emit.layout import (
     assigned,
     call,
@@ -15,6 +15,7 @@ from dynaflow_dsl.emit.layout import (
     lay_out,
     string,
 )
+from dynaflow_dsl.graph.model import Size, TensorType
 from dynaflow_dsl.plan.names import RESERVED, free_name
 from dynaflow_dsl.plan.tensor_names import by_name
 from dynaflow_dsl.resolve.model import Kernel, Value
@@ -71,6 +72,7 @@ def write_kernel_call(
     body: Body,
     inputs: Sequence[str],
     weights: Mapping[str, str],
+    types: Mapping[str, TensorType],
     text: str,
 ) -> FunctionText:
     """A function with the interface of the part's `text` that calls `kernel`.
@@ -78,13 +80,16 @@ def write_kernel_call(
     `chosen` is None for a trusted kernel, which takes tensors by their names. `inputs`
     are the parameters of `text` after `w`, `weights` maps model tensors to fields.
     """
-    taken = {*RESERVED, kernel}
+    scalars = dict(chosen.scalars) if chosen is not None else {}
+    sizes = [each for each in scalars.values() if isinstance(each, Size)]
+    dimensions = sorted({name for size in sizes for name in size.dimensions})
+    taken = {*RESERVED, kernel, *dimensions}
     parameters = [free_name(one, taken) for one in inputs]
     expressions = dict(zip(body.inputs, parameters, strict=True))
     expressions |= {value: f"w.{field}" for value, field in weights.items()}
     if chosen is not None:
         tensors = [f"{key}={expressions[value]}" for key, value in chosen.tensors]
-        given: dict[str, Value | float] = {**dict(chosen.scalars)}
+        given: dict[str, Value | float | Size] = {**scalars}
         about = f"Stands for the text of `{text}`, with which it was compared."
     else:
         named = dict(by_name(body, inputs, weights))
@@ -103,6 +108,9 @@ def write_kernel_call(
     lines += docstring(
         [f"{bound.part} through the kernel {bound.via.kernel.target}.", "", about], 4
     )
+    for dimension in dimensions:
+        read = size_source(dimension, body, expressions, types)
+        lines.append(f"    {dimension} = {read}")
     made = call(kernel, arguments)
     results = len(body.outputs) if chosen is None else chosen.results
     outputs = tuple(range(results)) if chosen is None else chosen.outputs
@@ -117,8 +125,10 @@ def write_kernel_call(
     return FunctionText(name, tuple(lines), ())
 
 
-def _literal(value: Value | float) -> str:
+def _literal(value: Value | float | Size) -> str:
     match value:
+        case Size():
+            return str(value)
         case str():
             return string(value)
         case Fraction():

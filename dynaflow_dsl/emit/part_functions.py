@@ -156,6 +156,7 @@ class FunctionWriter:
                 body=body,
                 inputs=input_names(part, number, plan.binding, plan.sequential),
                 weights=table.fields[number],
+                types=types_of(plan.binding.graph),
                 text=texts[number],
             )
             wanted = f"{prefix}{part.name}_kernel"

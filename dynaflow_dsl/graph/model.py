@@ -197,13 +197,13 @@ class TracedKernel:
     """A kernel's reference traced for tensors of some types.
 
     `graph` has a step input for each tensor parameter, of its name. `open_scalars` are
-    parameters that nobody gave a value, each with the number that stands for it in the
-    graph. `digest` is that of the kernel's source, `communicator` the process group
-    that it uses, and `uses` what else one call may use at a time.
+    parameters that nobody gave a value, each with the number or the text that stands
+    for it in the graph. `digest` is that of the kernel's source, `communicator` the
+    process group that it uses, and `uses` what else one call may use at a time.
     """
 
     graph: Graph
-    open_scalars: tuple[tuple[str, float], ...]
+    open_scalars: tuple[tuple[str, int | float | str], ...]
     mutates: tuple[str, ...] | None
     digest: str
     communicator: str | None = None

@@ -31,6 +31,7 @@ from dynaflow_dsl.runtime.inductor import (
     without_wrapper,
 )
 from dynaflow_dsl.runtime.inputs import dimensions_of
+from dynaflow_dsl.runtime.multiples import readable
 from dynaflow_dsl.runtime.sizes import Compilations, sample_sizes
 from dynaflow_dsl.runtime.variants import (
     Literal,
@@ -92,16 +93,20 @@ def compile_parts(
             def make(
                 variant: Variant, part: str, hints: Mapping[str, int]
             ) -> CompiledPart:
+                own = named[variant]
+                names = [*dimensions, *own.products]
                 with inductor_cache(folder / "inductor"), _as_loaded():
                     made = _compiled(
-                        variant, part, dimensions, hints, identity, folder, known
+                        own.variant, part, names, hints, identity, folder, known
                     )
                 if (outputs := observed.fresh.get(variant)) is not None:
                     made = replace(made, boxed=without_wrapper(made.boxed, outputs))
                 return made
 
+            named = {variant: readable(variant) for variant in observed.parts}
             for variant, part in observed.parts.items():
-                compiled[variant] = Compilations(partial(make, variant, part), sampled)
+                tried = [{**sizes, **named[variant].sizes(sizes)} for sizes in sampled]
+                compiled[variant] = Compilations(partial(make, variant, part), tried)
             alone = _for_sizes_alone(
                 [
                     observe(executor, functions, weights, device, sizes, unsplit)
@@ -120,8 +125,9 @@ def compile_parts(
                 calls[part].append(_never_called(part, position))
             else:
                 found = alone.get((part, position), [])
+                readably = named[variant_of].variant
                 calls[part].append(
-                    _bind_all(part, variant_of, compiled[variant_of], found, own)
+                    _bind_all(part, readably, compiled[variant_of], found, own)
                 )
     return calls
 

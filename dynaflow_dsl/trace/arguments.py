@@ -99,10 +99,14 @@ def describe(spec: TraceSpec, entry: str, adapter: torch.nn.Module) -> Call:
             helps=("give the adapter's argument another name",),
         )
     _check_distinct(entry, names, given)
-    dimensions = {
+    dimensions: dict[str, Any] = {
         name: Dim(name, min=lowest, max=highest)
         for name, (lowest, highest) in spec.dimensions.items()
     }
+    for axis in {axis for axes in spec.dims.values() for axis in axes if axis}:
+        factor, name = multiple(axis)
+        if factor != 1:
+            dimensions[axis] = factor * dimensions[name]
     inputs: list[InputSpec] = []
     shapes: list[Any] = []
     copies: list[Any] = []
@@ -127,6 +131,14 @@ def describe(spec: TraceSpec, entry: str, adapter: torch.nn.Module) -> Call:
             for k, named in enumerate(axes)
         )
     return Call(entry, tuple(copies), tuple(shapes), tuple(inputs), tuple(signature))
+
+
+def multiple(axis: str) -> tuple[int, str]:
+    """The factor and the dimension of an axis: (16, "batch") for `16 * batch`."""
+    factor, star, name = axis.partition("*")
+    if star and factor.strip().isdigit():
+        return int(factor), name.strip()
+    return 1, axis
 
 
 def _parameter_names(adapter: torch.nn.Module) -> list[str]:
@@ -157,10 +169,10 @@ def _check_names(spec: TraceSpec, names: list[str]) -> None:
                 )
     for key, axes in spec.dims.items():
         for axis in axes:
-            if axis is not None and axis not in spec.dimensions:
+            if axis is not None and (name := multiple(axis)[1]) not in spec.dimensions:
                 refuse(
-                    f"'dims' of '{key}' names {axis}, a dimension without bounds",
-                    helps=(f'Add it: dimensions={{"{axis}": (1, None)}}.',),
+                    f"'dims' of '{key}' names {name}, a dimension without bounds",
+                    helps=(f'Add it: dimensions={{"{name}": (1, None)}}.',),
                 )
 
 
@@ -210,10 +222,13 @@ def _axes(
             f"{tensor.ndim}"
         )
     for position, axis in enumerate(axes):
-        if axis is not None and tensor.shape[position] != sizes[axis]:
+        if axis is None:
+            continue
+        factor, name = multiple(axis)
+        if tensor.shape[position] != factor * sizes[name]:
             refuse(
-                f"axis {position} of '{key}' should be {axis}, {sizes[axis]} in this "
-                f"example, but is {tensor.shape[position]}",
+                f"axis {position} of '{key}' should be {axis}, {factor * sizes[name]} "
+                f"in this example, but is {tensor.shape[position]}",
                 helps=("take the sizes from the argument of the entry's function",),
             )
     return axes

@@ -10,12 +10,13 @@ from dynaflow_dsl.graph.model import (
     Graph,
     Input,
 )
-from dynaflow_dsl.trace.arguments import Call, InputSpec
+from dynaflow_dsl.trace.arguments import Call, InputSpec, multiple
 from dynaflow_dsl.trace.calls import operation
 from dynaflow_dsl.trace.decisions import check_squeezes
 from dynaflow_dsl.trace.export import (
     Exported,
     Node,
+    factor_size,
 )
 from dynaflow_dsl.trace.failures import refuse
 from dynaflow_dsl.trace.lines import line_of_stack
@@ -80,7 +81,9 @@ def dimension_symbols(
     for node, item in zip(placeholders, call.inputs, strict=True):
         for size, name in zip(node.meta["val"].shape, item.dimensions, strict=True):
             if name is not None and isinstance(size, torch.SymInt):
-                symbols[str(size)] = name
+                product = factor_size(size)
+                if product is not None and len(product[1]) == 1:
+                    symbols[product[1][0]] = multiple(name)[1]
     return symbols
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fractions import Fraction
 from typing import Any
@@ -13,7 +14,14 @@ from typing import Any
 import torch
 
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError, Label, Result
-from dynaflow_dsl.graph.model import Graph, TensorType, TracedKernel, TrustedKernel
+from dynaflow_dsl.graph.model import (
+    Argument,
+    Graph,
+    Size,
+    TensorType,
+    TracedKernel,
+    TrustedKernel,
+)
 from dynaflow_dsl.resolve.model import Scalar, Value, Via
 from dynaflow_dsl.resolve.values import shown
 from dynaflow_dsl.runtime.kernels import Kernel, source_digest
@@ -25,7 +33,14 @@ _SCALARS: Mapping[object, type] = {
     **{kind.__name__: kind for kind in (bool, int, float, str)},
 }
 # No model has these numbers: each stands for a parameter that the part's text decides.
-_OPEN = (0.7390851332151607, 0.5671432904097838, 0.9159655941772190, 0.2614972128476428)
+_NUMBERS = (
+    0.7390851332151607,
+    0.5671432904097838,
+    0.9159655941772190,
+    0.2614972128476428,
+)
+# Primes, so that no product of sizes is one of them.
+_WHOLE_NUMBERS = (1000003, 1000033, 1000037, 1000039, 1000081, 1000099)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,23 +123,32 @@ class KernelReader:
         scalars, open_scalars = _scalars(signature, via)
         names = dict(zip(signature.tensors, types, strict=True))
         bounds = {name: (low, high) for name, low, high in graph.dimensions}
-        dims = {name: _axes(name, type_, via) for name, type_ in names.items()}
-        used = {axis for axes in dims.values() for axis in axes if axis is not None}
+        axes = {name: _axes(type_, bounds) for name, type_ in names.items()}
+        used = {one.name: one for each in axes.values() for one in each if one}
+        dims = {
+            name: tuple(None if one is None else one.text for one in each)
+            for name, each in axes.items()
+        }
 
         def arguments(sizes: Mapping[str, int]) -> tuple[torch.Tensor, ...]:
-            return tuple(_example(type_, sizes, self.device) for type_ in types)
+            return tuple(
+                _example(names[name], axes[name], sizes, self.device) for name in names
+            )
 
         spec = TraceSpec(
             model=_Reference(kernel.reference, signature.tensors, scalars).eval(),
             entries={"reference": Entry(arguments)},
             dims=dims,
-            dimensions={name: bounds[name] for name in sorted(used)},
+            dimensions={name: used[name].bounds for name in sorted(used)},
             device=self.device,
             dtype=self.dtype,
         )
-        traced = trace(spec, via.kernel.target, {}).unwrap()
+        found = trace(spec, via.kernel.target, {})
+        if found.value is None:
+            found = Result(None, _with_advice(found.diagnostics, open_scalars, via))
+        sizes = {name: each.size for name, each in used.items()}
         return TracedKernel(
-            traced.graphs[0],
+            _in_sizes_of_the_model(found.unwrap().graphs[0], sizes),
             tuple(open_scalars.items()),
             kernel.mutates,
             source_digest(kernel),
@@ -257,23 +281,48 @@ def _fits(value: Value, kind: type) -> bool:
 
 def _scalars(
     signature: Signature, via: Via
-) -> tuple[dict[str, Scalar], dict[str, float]]:
-    """Values for all scalars of a reference, and which of them are open."""
+) -> tuple[dict[str, Scalar], dict[str, int | float | str]]:
+    """Values for all scalars of a reference, and which of them are open.
+
+    A whole number or a text with a default has that, since such are mostly options.
+    """
     given = dict(via.arguments)
     values: dict[str, Scalar] = {}
-    open_scalars: dict[str, float] = {}
+    open_scalars: dict[str, int | float | str] = {}
+    numbers, whole_numbers = iter(_NUMBERS), iter(_WHOLE_NUMBERS)
     for name, kind in signature.scalars.items():
         if name in given:
             value = given[name]
             assert not isinstance(value, tuple)
             values[name] = float(value) if kind is float else value  # type: ignore[assignment]
-        elif kind is float and len(open_scalars) < len(_OPEN):
-            values[name] = open_scalars[name] = _OPEN[len(open_scalars)]
-        elif name in signature.defaults:
-            values[name] = signature.defaults[name]
+            continue
+        default = signature.defaults.get(name)
+        stand_in: int | float | str | None = None
+        if kind is float:
+            stand_in = next(numbers, None)
+        elif kind is int and default is None:
+            stand_in = next(whole_numbers, None)
+        elif kind is str and default is None:
+            stand_in = f"the {name} of the model"
+        if stand_in is not None:
+            values[name] = open_scalars[name] = stand_in
+        elif default is not None:
+            values[name] = default
         else:
             raise _open_scalar(via, name)
     return values, open_scalars
+
+
+def _with_advice(
+    found: Sequence[Diagnostic], open_scalars: Mapping[str, object], via: Via
+) -> tuple[Diagnostic, ...]:
+    """A number that stands for any other may be what a reference fails with."""
+    names = [name for name, value in open_scalars.items() if isinstance(value, int)]
+    if not names:
+        return tuple(found)
+    given = ", ".join(f"{name} = ..." for name in names)
+    way_out = f"give it what the model has there: via {via.kernel.name}({given})"
+    return tuple(replace(each, helps=(*each.helps, way_out)) for each in found)
 
 
 def _open_scalar(via: Via, name: str) -> DiagnosticError:
@@ -284,27 +333,78 @@ def _open_scalar(via: Via, name: str) -> DiagnosticError:
     )
 
 
-def _axes(name: str, type_: TensorType, via: Via) -> tuple[str | None, ...]:
-    axes: list[str | None] = []
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """An axis whose size varies: a dimension of the model, a multiple, or a product.
+
+    To the reference a product is a dimension of its own, of this name.
+    """
+
+    factor: int
+    name: str
+    size: Size
+    bounds: tuple[int, int | None]
+
+    @property
+    def text(self) -> str:
+        return self.name if self.factor == 1 else f"{self.factor} * {self.name}"
+
+
+def _axes(
+    type_: TensorType, bounds: Mapping[str, tuple[int, int | None]]
+) -> tuple[_Axis | None, ...]:
+    """The axes of a tensor; None where the size is always the same."""
+    axes: list[_Axis | None] = []
     for size in type_.shape:
-        if size.dimensions and (size.factor != 1 or len(size.dimensions) > 1):
-            raise _differs(
-                via,
-                f"'{name}' of kernel '{via.kernel.name}' has an axis of size {size}",
-                ("kernels take axes of one size, such as batch",),
-            )
-        axes.append(size.dimensions[0] if size.dimensions else None)
+        if not size.dimensions:
+            axes.append(None)
+            continue
+        lows, highs = zip(*(bounds[each] for each in size.dimensions), strict=True)
+        high = None if None in highs else math.prod(highs)
+        name = "_times_".join(size.dimensions)
+        product = Size(1, size.dimensions)
+        axes.append(_Axis(size.factor, name, product, (math.prod(lows), high)))
     return tuple(axes)
 
 
-def _example(type_: TensorType, sizes: Mapping[str, int], device: str) -> torch.Tensor:
-    shape = []
-    for size in type_.shape:
-        number = size.factor
-        for dimension in size.dimensions:
-            number *= sizes[dimension]
-        shape.append(number)
+def _example(
+    type_: TensorType,
+    axes: Sequence[_Axis | None],
+    sizes: Mapping[str, int],
+    device: str,
+) -> torch.Tensor:
+    shape = [
+        size.factor * (1 if axis is None else sizes[axis.name])
+        for size, axis in zip(type_.shape, axes, strict=True)
+    ]
     return torch.empty(shape, dtype=getattr(torch, type_.dtype), device=device)
+
+
+def _in_sizes_of_the_model(graph: Graph, sizes: Mapping[str, Size]) -> Graph:
+    """Arguments of a reference's operations in the dimensions of the model."""
+
+    def renamed(argument: Argument) -> Argument:
+        match argument:
+            case Size(factor, dimensions):
+                product = Size(factor)
+                for name in dimensions:
+                    product *= sizes[name]
+                return product
+            case tuple():
+                return tuple(map(renamed, argument))
+        return argument
+
+    return replace(
+        graph,
+        operations=tuple(
+            replace(
+                each,
+                arguments=tuple(map(renamed, each.arguments)),
+                keywords=tuple((key, renamed(v)) for key, v in each.keywords),
+            )
+            for each in graph.operations
+        ),
+    )
 
 
 def _differs(via: Via, message: str, helps: tuple[str, ...] = ()) -> DiagnosticError:

@@ -73,8 +73,9 @@ class TraceSpec:
     attribute path of the model inside the adapter, which is taken off module paths.
     `entries` are the ways to call the adapter, by name. `dims` names the dimensions of
     arguments, `"input_ids": ("batch", None)`, or of every tensor of a list, `"keys.*"`;
-    arguments left out are static. `dimensions` holds the inclusive bounds of each name,
-    None for no upper bound. `persistent` are arguments whose address never changes.
+    an axis may be a multiple, `"16 * batch"`. Arguments left out are static.
+    `dimensions` holds the inclusive bounds of each name, None for no upper bound.
+    `persistent` are arguments whose address never changes.
     `disjoint` names arguments without named dimensions (or lists of such) of which each
     row reads and writes places of its own, which another argument says: paged caches.
     Where an entry has phases, rows of one phase may meet there, those of two may not.

@@ -95,6 +95,15 @@ def test_a_tensor_parallel_schedule_is_refused_for_a_whole_model(
             {"attn[decode] | prev.mlp[prefill]", "attn[prefill] | mlp[decode]"},
         ),
         ("moe/shared_expert.dfs", {"dispatch | shared"}),
+        (
+            "llama/tokenweave.dfs",
+            {"attn[1] | attn_join[0]", "attn[0] | prev.mlp_join[1]"},
+        ),
+        ("llama/async_tp.dfs", {"attn_reduce[0] | o[1]", "down[3] | mlp_reduce[2]"}),
+        (
+            "moe/two_batch.dfs",
+            {"attn[1] | dispatch[0]", "dispatch[1] | experts[0]"},
+        ),
     ],
 )
 def test_a_shipped_strategy_runs_as_its_windows_say(
@@ -104,9 +113,68 @@ def test_a_shipped_strategy_runs_as_its_windows_say(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     path = str(SCHEDULES / name)
-    large = ["--batch", "48", "-F", "arch=sm90"]
+    large = ["--batch", "64", "-F", "arch=sm90"]
     assert run(["verify", path, "-o", str(tmp_path), "--text-only", *large]) == 0
     said = capsys.readouterr().out
     assert "no race, no early free, joined" in said
     claimed = {line.partition("unordered: ")[2] for line in said.splitlines()}
     assert claimed >= concurrent
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        (
+            "llama/serving.dfs",
+            {
+                "decode": ["never", "such as batch = 64", "such as batch = 1"],
+                # Prompts of this target have 16 tokens.
+                "prefill": ["such as batch = 64", "never", "such as batch = 1"],
+            },
+        ),
+        (
+            "moe/serving.dfs",
+            {
+                "decode": ["such as batch = 256", "such as batch = 1"],
+                "prefill": ["such as batch = 16", "such as batch = 1"],
+            },
+        ),
+    ],
+)
+def test_what_a_server_loads(
+    name: str,
+    given: dict[str, list[str]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path, graph = str(SCHEDULES / name), str(tmp_path / "served.graph.json")
+    assert run(["compile", path, "-o", str(tmp_path)]) == 0
+    assert run(["trace", path, "-o", graph]) == 0
+    capsys.readouterr()
+    assert run(["show", path, "--graph", graph, "--windows"]) == 0
+    said = capsys.readouterr().out
+    for entry, sizes in given.items():
+        lines = said.partition(f"entry {entry}:\n")[2].splitlines()[: len(sizes)]
+        for line, size in zip(lines, sizes, strict=True):
+            assert line.endswith(f"  {size}")
+
+
+def test_a_strategy_is_a_short_file() -> None:
+    """No longer than the policies in Python that it stands for: 11 + 31 lines."""
+    table = (ROOT / "docs" / "strategies.md").read_text().splitlines()
+    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in table]
+    files = {cells[0].strip("`"): cells[2] for cells in rows if len(cells) == 5}
+    assert len(files) == 10  # eight, and two lines of the table's head
+    for name, said in files.items():
+        if not name.endswith(".dfs"):
+            continue
+        lines = [_plain_lines(SCHEDULES / name)]
+        if "parts.dfs" in said:
+            lines.append(_plain_lines((SCHEDULES / name).with_name("parts.dfs")))
+        assert said.split()[0] == str(sum(lines)), name
+        assert sum(lines) <= 42
+
+
+def _plain_lines(path: Path) -> int:
+    lines = (line.strip() for line in path.read_text().splitlines())
+    return sum(1 for line in lines if line and not line.startswith("#"))

@@ -361,3 +361,59 @@ def test_another_process_loads_without_compiling(compiled_folder: Path) -> None:
         check=False,
     )
     assert done.stdout == "(3, 1, 32)\n", done.stderr
+
+
+@pytest.mark.parametrize("rows", ["4 * batch", "batch * seq", "6 * batch * seq"])
+def test_sizes_that_are_read_in_products_only(tmp_path: Path, rows: str) -> None:
+    def grouped(w: object, hidden: Any) -> Any:
+        twice = aten.cat.default([hidden, hidden])
+        return aten.mul.Tensor(aten.view.default(twice, [-1, 2, 2]), 2)
+
+    part = compiled(tmp_path, grouped, plain, hidden=TensorSpec("float32", rows, 4))
+    for count in (4, 12, 24, 600):
+        hidden = torch.randn(count, 4)
+        made = part(hidden)
+        assert torch.equal(made, torch.cat([hidden, hidden]).view(-1, 2, 2) * 2)
+
+
+def test_a_product_beside_one_of_its_factors(tmp_path: Path) -> None:
+    def apart(w: object, rows: Any, columns: Any) -> Any:
+        return aten.add.Tensor(rows, 1), aten.mul.Tensor(columns, 2)
+
+    part = compiled(
+        tmp_path,
+        apart,
+        plain,
+        rows=TensorSpec("float32", "2 * batch * seq"),
+        columns=TensorSpec("float32", "seq"),
+    )
+    for batch, seq in ((1, 3), (2, 4), (5, 40)):
+        rows, columns = torch.randn(2 * batch * seq), torch.randn(seq)
+        made = part(rows, columns)
+        assert torch.equal(made[0], rows + 1)
+        assert torch.equal(made[1], columns * 2)
+
+
+def test_what_is_assumed_of_a_product_is_a_condition_on_its_factors(
+    compiled_folder: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    """The convolution's choice above, of a part that sees `4 * batch` alone."""
+    weights = {"kernel": torch.randn(1, 1, 3, 3)}
+
+    def convolve(w: Any, hidden: Any) -> Any:
+        images = aten.view.default(hidden, [-1, 1, 8, 8])
+        return aten.convolution.default(
+            images, w.kernel, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1
+        )
+
+    part = compiled(
+        compiled_folder,
+        convolve,
+        plain,
+        weights,
+        hidden=TensorSpec("float32", "4 * batch", 8, 8),
+    )
+    for batch in (1, 2, 4, 8, 64):
+        hidden = torch.randn(4 * batch, 8, 8)
+        expected = convolve(record(weights), hidden)
+        torch.testing.assert_close(part(hidden), expected)

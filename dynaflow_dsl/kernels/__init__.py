@@ -1,0 +1,15 @@
+"""Kernels that ship with the strategies: `kernel x = "dynaflow_dsl.kernels:name"`.
+
+Each has a reference in plain PyTorch, which also runs where its ranks have no memory of
+each other to read: on CPU, and over a stand-in group.
+"""
+
+from dynaflow_dsl.kernels.exchange import push_combine, push_dispatch
+from dynaflow_dsl.kernels.reduction import all_reduce_add_norm, copied_all_reduce
+
+__all__ = [
+    "all_reduce_add_norm",
+    "copied_all_reduce",
+    "push_combine",
+    "push_dispatch",
+]

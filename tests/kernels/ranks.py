@@ -1,0 +1,96 @@
+"""Several ranks in one process, whose buffers all of them reach."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+
+from dynaflow_dsl.kernels.peers import SharedBuffer
+
+T = TypeVar("T")
+
+
+@dataclass
+class World:
+    """Ranks that take turns: one runs until its next barrier, where the next goes on.
+
+    Triton's interpreter runs one kernel at a time. `order` is who goes first.
+    """
+
+    size: int
+    buffers: dict[Any, SharedBuffer] = field(default_factory=dict)
+    turn: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.meeting = threading.Barrier(self.size, timeout=60)
+
+    def run(self, work: Callable[[Rank], T]) -> list[T]:
+        """What `work` returns on each rank."""
+        with ThreadPoolExecutor(self.size) as pool:
+            started = [pool.submit(self._alone, work, k) for k in range(self.size)]
+        errors = [each.exception() for each in started]
+        # Ranks that wait for one that failed only say that they waited.
+        first = [e for e in errors if not isinstance(e, threading.BrokenBarrierError)]
+        for error in (*filter(None, first), *filter(None, errors)):
+            raise error
+        return [each.result() for each in started]
+
+    def _alone(self, work: Callable[[Rank], T], rank: int) -> T:
+        try:
+            with self.turn:
+                return work(Rank(self, rank))
+        except BaseException:
+            self.meeting.abort()
+            raise
+
+
+@dataclass
+class Rank:
+    """One rank's view of a world; see `dynaflow_dsl.kernels.peers.Peers`."""
+
+    world: World
+    rank: int
+
+    @property
+    def size(self) -> int:
+        return self.world.size
+
+    def buffer(
+        self, name: str, shape: tuple[int, ...], dtype: torch.dtype
+    ) -> SharedBuffer:
+        key = (name, shape, dtype)
+        if key not in self.world.buffers:
+            # What nobody wrote must not be read: not zeros by chance.
+            fresh = [torch.full(shape, 77, dtype=dtype) for _ in range(self.size)]
+            self.world.buffers[key] = SharedBuffer.of(tuple(fresh))
+        return self.world.buffers[key]
+
+    def barrier(self, name: str) -> None:
+        assert any(key[0] == name for key in self.world.buffers)
+        self.world.turn.release()
+        try:
+            self.world.meeting.wait()
+        finally:
+            self.world.turn.acquire()
+
+
+@contextmanager
+def interpreted() -> Iterator[None]:
+    """Triton decides where its functions are made whether it interprets them."""
+    before = os.environ.get("TRITON_INTERPRET")
+    os.environ["TRITON_INTERPRET"] = "1"
+    try:
+        import dynaflow_dsl.kernels.launches as _  # noqa: F401 - made here, once
+
+        yield
+    finally:
+        del os.environ["TRITON_INTERPRET"]
+        if before is not None:
+            os.environ["TRITON_INTERPRET"] = before

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from dynaflow_dsl.kernels.reduction import all_reduce_add_norm, copied_all_reduce
+from tests.kernels.ranks import Rank, World
+
+
+def norm(hidden: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """The norm of Hugging Face's Llama."""
+    wide = hidden.to(torch.float32)
+    unit = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
+    return weight * unit.to(hidden.dtype)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("shape", [(4, 8), (3, 1, 7), (1,), (5, 3)])
+def test_copied_sums_are_sums(
+    meeting: dict[str, Rank], ranks: int, shape: tuple[int, ...]
+) -> None:
+    parts = [torch.randn(shape) for _ in range(ranks)]
+
+    def work(rank: Rank) -> list[torch.Tensor]:
+        meeting[f"tp{rank.rank}"] = rank
+        own = parts[rank.rank]
+        first = copied_all_reduce(own, f"tp{rank.rank}")
+        # A second call may not disturb what the first one returned.
+        second = copied_all_reduce(own * 2, f"tp{rank.rank}")
+        return [first, second]
+
+    total = torch.stack(parts).sum(0)
+    for first, second in World(ranks).run(work):
+        assert torch.equal(first, total)
+        assert torch.equal(second, 2 * total)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize(
+    ("rows", "width", "dtype"),
+    [
+        ((6, 1), 16, torch.float32),
+        ((5, 3), 24, torch.float32),
+        ((1,), 64, torch.bfloat16),
+        ((7,), 40, torch.bfloat16),
+    ],
+)
+def test_fused_norms(
+    meeting: dict[str, Rank],
+    ranks: int,
+    rows: tuple[int, ...],
+    width: int,
+    dtype: torch.dtype,
+) -> None:
+    parts = [torch.randn(*rows, width).to(dtype) for _ in range(ranks)]
+    residual = torch.randn(*rows, width).to(dtype)
+    weight = torch.randn(width).to(dtype)
+
+    def work(rank: Rank) -> list[torch.Tensor]:
+        meeting[f"tp{rank.rank}"] = rank
+        given = (residual, weight, 1e-5, f"tp{rank.rank}")
+        made: list[torch.Tensor] = []
+        for times in (1, 2):
+            made += all_reduce_add_norm(times * parts[rank.rank], *given, programs=2)
+        return made
+
+    results = World(ranks).run(work)
+    for made in results[1:]:
+        # All ranks go on with the same bits.
+        assert all(map(torch.equal, made, results[0]))
+    for times, hidden, normed in zip((1, 2), *[iter(results[0])] * 2, strict=True):
+        update = torch.stack([times * one.float() for one in parts]).sum(0).to(dtype)
+        assert hidden.shape == residual.shape
+        # The interpreter cuts what a GPU rounds to bfloat16.
+        near = {"atol": 0.05, "rtol": 0.02} if dtype == torch.bfloat16 else {}
+        assert_close(hidden, residual + update, **near)
+        assert_close(normed, norm(hidden, weight, 1e-5), **near)
