@@ -50,6 +50,17 @@ def test_it_is_loaded_from_the_engines_cache(
     assert "error[DFS504]" in said
 
 
+def test_metadata_of_another_piece_is_noticed(
+    model: Path, tmp_path: Path, expected: list[list[int]]
+) -> None:
+    config = scheduled(HALVES, tmp_path, compile=False)
+    # An even number of tokens: both halves are of one size.
+    prompts = PROMPTS[1:3]
+    assert sum(map(len, prompts)) % 2 == 0
+    done = generate(model, tmp_path, config, prompts, EXCHANGED="1")
+    assert tokens(done) != expected[1:3]
+
+
 def test_without_its_cache(
     model: Path, tmp_path: Path, expected: list[list[int]]
 ) -> None:
