@@ -1,7 +1,7 @@
 """Runs an engine on prompts from stdin and prints the tokens that follow.
 
-Run as `python -m tests.integrations.vllm.generate MODEL CONFIGURATION`. With EXCHANGED=1
-in the environment each piece gets the metadata of another one.
+Run as `python -m tests.integrations.vllm.generate MODEL CONFIGURATION`. With
+EXCHANGED=1 in the environment each piece gets the metadata of another one.
 """
 
 from __future__ import annotations
