@@ -58,23 +58,22 @@ def dynaflow(
     except DiagnosticError as error:
         raise NotScheduled(error.diagnostics) from None
     frame = current_frame()
-    # What is exported here has a context of its own.
-    with tracing(None):
-        try:
-            found, handed = _schedule(graph, examples, chosen, frame)
-        except DiagnosticError as error:
-            said = tuple(_with_breaks(error.diagnostics, frame))
-            _remember(chosen, frame, (), reason=said[0].message, diagnostics=said)
-            if chosen.strict:
-                raise NotScheduled(said) from None
-            warnings.warn(
-                "a graph is left to Inductor, since it cannot run as its schedule says"
-                f"\n\n{render(said)}",
-                ScheduleWarning,
-                stacklevel=2,
-            )
-            return by_inductor(graph, examples)
-    modules = tuple(sorted(running_modules(handed))) if handed is not None else ()
+    try:
+        # What is exported here has a context of its own.
+        with tracing(None):
+            found, modules = _schedule(graph, examples, chosen, frame)
+    except DiagnosticError as error:
+        said = tuple(_with_breaks(error.diagnostics, frame))
+        _remember(chosen, frame, (), reason=said[0].message, diagnostics=said)
+        if chosen.strict:
+            raise NotScheduled(said) from None
+        warnings.warn(
+            "a graph is left to Inductor, since it cannot run as its schedule says"
+            f"\n\n{render(said)}",
+            ScheduleWarning,
+            stacklevel=2,
+        )
+        return by_inductor(graph, examples)
     match found:
         case Scheduled():
             _remember(
@@ -114,16 +113,18 @@ def _schedule(
     examples: list[Any],
     options: Options,
     frame: Frame | None,
-) -> tuple[Scheduled | Unscheduled, DynamoGraph | None]:
+) -> tuple[Scheduled | Unscheduled, tuple[str, ...]]:
+    """What becomes of a graph, and the modules that run in it."""
     scope = frame.scope if frame is not None else Scope({})
     sources = names_of_inputs(graph)
     model = compiled_model(scope, sources)
     if model is None:
-        return Unscheduled("no module runs in it"), None
+        return Unscheduled("no module runs in it"), ()
     handed = DynamoGraph(graph, tuple(examples), sources, scope, model)
-    known = session(model, options)
+    modules = running_modules(handed)
     whole = frame is None or frame.is_all_of(model)
-    return known.schedule(handed, whole=whole), handed
+    found = session(model, options).schedule(handed, modules, whole=whole)
+    return found, tuple(sorted(modules))
 
 
 def _with_breaks(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
+from weakref import ReferenceType, ref
 
 import torch
 
@@ -16,22 +17,38 @@ Step: TypeAlias = Callable[..., Any]
 # Binds an executor to tensors by their paths in the model.
 Binds: TypeAlias = Callable[[Mapping[str, torch.Tensor]], Step]
 
-# To how many sets of weights an executor is bound at a time.
-_MOST_BOUND = 8
-
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """A step with the weights that it reads, which keeps their memory in use."""
+    """A step, the memory of the weights that it reads, and the tensors that came with
+    that memory."""
 
+    given: Mapping[str, ReferenceType[torch.Tensor]]
     weights: Mapping[str, torch.Tensor]
     step: Step
 
+    def reads(self, weights: Mapping[str, torch.Tensor]) -> bool:
+        """Whether these are the weights of the step."""
+        return all(
+            weights[path].data_ptr() == held.data_ptr()
+            for path, held in self.weights.items()
+        )
+
+    @property
+    def replaced(self) -> bool:
+        """Whether nobody has these weights any more: a tensor is gone, or moved."""
+        return any(
+            (tensor := each()) is None
+            or tensor.data_ptr() != self.weights[path].data_ptr()
+            for path, each in self.given.items()
+        )
+
 
 class Bindings:
-    """An executor bound to sets of weights: to the last few that were given.
+    """An executor bound to sets of weights.
 
-    Graphs that differ in nothing but Dynamo's guards share one.
+    Graphs that differ in nothing but Dynamo's guards share one. Weights that were
+    replaced are let go when those that replace them come.
     """
 
     __slots__ = ("_binds", "_known")
@@ -43,14 +60,13 @@ class Bindings:
     def step(self, weights: Mapping[str, torch.Tensor]) -> Step:
         """The step for weights by their paths. Raises LoadError."""
         for known in self._known:
-            if all(
-                weights[path].data_ptr() == held.data_ptr()
-                for path, held in known.weights.items()
-            ):
+            if known.reads(weights):
                 return known.step
-        kept = {path: tensor.detach() for path, tensor in weights.items()}
-        step = self._binds(kept)
-        self._known = [*self._known[1 - _MOST_BOUND :], _Bound(kept, step)]
+        self._known = [each for each in self._known if not each.replaced]
+        held = {path: tensor.detach() for path, tensor in weights.items()}
+        step = self._binds(held)
+        given = {path: ref(tensor) for path, tensor in weights.items()}
+        self._known.append(_Bound(given, held, step))
         return step
 
 
@@ -66,13 +82,21 @@ class GraphCall:
     Weights are bound in the first call, when Dynamo is not compiling any more.
     """
 
-    __slots__ = ("_arguments", "_bindings", "_bound", "_interface", "_positions")
+    __slots__ = (
+        "_arguments",
+        "_bindings",
+        "_bound",
+        "_interface",
+        "_positions",
+        "_written",
+    )
 
     def __init__(self, interface: Interface, bindings: Bindings) -> None:
         self._interface = interface
         self._bindings = bindings
         self._positions = [position for position, _ in interface.weights]
         self._arguments = interface.arguments
+        self._written = interface.written
         self._bound: tuple[list[int | None], Step] | None = None
 
     def __call__(self, *given: Any) -> Sequence[Any]:
@@ -84,9 +108,9 @@ class GraphCall:
             bound = self._bound = addresses_of(given, self._positions), step
         _, step = bound
         arguments = [
-            _plain(given[place])
+            self._plain(given, place)
             if type(place) is int
-            else [_plain(given[each]) for each in place]  # type: ignore[union-attr]
+            else [self._plain(given, each) for each in place]  # type: ignore[union-attr]
             for place in self._arguments
         ]
         returned = step(*arguments)
@@ -98,10 +122,15 @@ class GraphCall:
         results = iter(returned)
         return [_output(each, given, results) for each in outputs]
 
+    def _plain(self, given: Sequence[Any], place: int) -> torch.Tensor:
+        """A tensor in the layout that executors take, which graphs do not ask for.
 
-def _plain(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor in the layout that executors take, which the graph does not ask for."""
-    return tensor if tensor.is_contiguous() else tensor.contiguous()
+        A copy of one that is written would keep what is written to itself.
+        """
+        tensor: torch.Tensor = given[place]
+        if place in self._written or tensor.is_contiguous():
+            return tensor
+        return tensor.contiguous()
 
 
 def _output(output: Output, given: Sequence[Any], results: Any) -> Any:

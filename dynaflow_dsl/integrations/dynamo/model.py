@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -39,22 +39,6 @@ class DynamoGraph:
 
 
 @dataclass(frozen=True, slots=True)
-class Meaning:
-    """What the inputs of a graph mean; see `TraceSpec`, which has the same fields.
-
-    `dims` names the axes of inputs, `dimensions` holds bounds that are narrower than
-    those that Dynamo found. An axis with a name whose size Dynamo fixed gives a fixed
-    size of that name.
-    """
-
-    dims: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
-    dimensions: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
-    persistent: Mapping[str, Persistent] = field(default_factory=dict)
-    disjoint: tuple[str, ...] = ()
-    facts: Mapping[str, Scalar] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class StepInput:
     """A tensor that is given in every step.
 
@@ -74,6 +58,11 @@ class StepInput:
         return tuple(map(_open_or_fixed, self.tensor.shape))
 
     @property
+    def name(self) -> str:
+        """Its name in a traced graph."""
+        return self.argument if self.index is None else f"{self.argument}.{self.index}"
+
+    @property
     def key(self) -> str:
         """Its name in a table of dimensions: all tensors of a list share one."""
         return self.argument if self.index is None else f"{self.argument}.*"
@@ -89,6 +78,33 @@ def _open_or_fixed(size: int | torch.SymInt) -> int | torch.SymInt:
     if isinstance(size, torch.SymInt) and size.node.expr.is_Integer:
         return int(size.node.expr)
     return size
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What the inputs of a graph mean; see `TraceSpec`, which has the same fields.
+
+    `dims` names the axes of inputs, `dimensions` holds bounds that are narrower than
+    those that Dynamo found. An axis with a name whose size Dynamo fixed gives a fixed
+    size of that name.
+    """
+
+    dims: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
+    dimensions: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    persistent: Mapping[str, Persistent] = field(default_factory=dict)
+    disjoint: tuple[str, ...] = ()
+    facts: Mapping[str, Scalar] = field(default_factory=dict)
+
+    def of(self, steps: Sequence[StepInput]) -> Meaning:
+        """What is said of these inputs."""
+        keys = {item.key for item in steps}
+        arguments = {item.argument for item in steps}
+        return replace(
+            self,
+            dims={k: axes for k, axes in self.dims.items() if k in keys},
+            persistent={k: v for k, v in self.persistent.items() if k in arguments},
+            disjoint=tuple(name for name in self.disjoint if name in arguments),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,17 +158,24 @@ class Interface:
     `count` is the number of the graph's inputs. `arguments` are those of the executor:
     the place of a tensor among the inputs, or the places of a list. `weights` are the
     places of tensors that the executor is bound to, with their paths. Where the graph
-    returns tensors alone, `outputs` has as many as the executor.
+    returns tensors alone, `outputs` has as many as the executor. `written` are the
+    places of tensors that a step writes in place.
     """
 
     count: int
     arguments: tuple[int | tuple[int, ...], ...]
     weights: tuple[tuple[int, str], ...]
     outputs: tuple[Output, ...]
+    written: frozenset[int] = frozenset()
 
 
-def interface_of(inputs: Inputs, outputs: tuple[Output, ...]) -> Interface:
-    """The interface of a graph with these inputs and outputs."""
+def interface_of(
+    inputs: Inputs, outputs: tuple[Output, ...], written: Collection[str]
+) -> Interface:
+    """The interface of a graph with these inputs and outputs.
+
+    `written` are names of inputs, those of lists with the number of the tensor.
+    """
     places: dict[str, list[int]] = {}
     listed = {item.argument for item in inputs.steps if item.index is not None}
     for item in inputs.steps:
@@ -165,4 +188,5 @@ def interface_of(inputs: Inputs, outputs: tuple[Output, ...]) -> Interface:
         ),
         tuple((item.position, item.path) for item in inputs.tensors),
         outputs,
+        frozenset(item.position for item in inputs.steps if item.name in written),
     )

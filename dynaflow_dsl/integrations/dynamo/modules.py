@@ -6,6 +6,7 @@ the same text.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,13 +21,15 @@ from dynaflow_dsl.cli.foreign import import_module_file
 from dynaflow_dsl.cli.modules import MARK, ModuleFiles, ModuleText
 from dynaflow_dsl.cli.staleness import compare, helped_by_program
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
+from dynaflow_dsl.diagnostics.render import render
 from dynaflow_dsl.integrations.dynamo.calls import Binds, Step
-from dynaflow_dsl.integrations.dynamo.model import Interface
 from dynaflow_dsl.integrations.dynamo.retrace import Retraced
-from dynaflow_dsl.integrations.dynamo.weights import stand_in
+from dynaflow_dsl.integrations.dynamo.weights import Structure
 from dynaflow_dsl.resolve.model import ScheduleFile
 from dynaflow_dsl.runtime import Executor, Selected
 from dynaflow_dsl.trace.kernels import KernelReader
+
+_log = logging.getLogger("dynaflow_dsl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +51,13 @@ class LoadOptions:
 
 @dataclass(frozen=True, slots=True)
 class GraphModuleFile:
-    """The generated module of a graph, on disk and current."""
+    """The generated module of a graph, on disk and current.
+
+    It keeps the structure of the model, and not the model with all of its weights.
+    """
 
     files: ModuleFiles
-    compiled: pipeline.CompiledModule
-    interface: Interface
-    model: torch.nn.Module
+    structure: Structure
     device: torch.device
 
     def binds(self, options: LoadOptions) -> Binds:
@@ -70,13 +74,17 @@ def compile_graph(
     """The module of a schedule for a graph; raises DiagnosticError.
 
     `name` is the module's, where it is not to be called as the file says. `elsewhere`
-    are names of entries that other graphs are.
+    are names of entries that other graphs are. What is found beside errors is logged.
     """
     spec = retraced.spec
     kernels = KernelReader(spec.device, spec.dtype)
-    return pipeline.compile_schedules(
+    compiled = pipeline.compile_schedules(
         file, retraced.traced, None, kernels, name, elsewhere
-    ).unwrap()
+    )
+    module = compiled.unwrap()
+    for each in compiled.diagnostics:
+        _log.warning("%s", render([each]))
+    return module
 
 
 def check_runs_one(file: ScheduleFile, path: str) -> None:
@@ -107,7 +115,9 @@ def settle(
     stored = files.read()
     if stored == current:
         return ()
-    missing = stored.module is None and stored.map is None
+    # Other ranks write the same files at the same time: of two, one may be there yet.
+    missing = stored.module in (None, current.module)
+    missing = missing and stored.map in (None, current.map)
     found = compare(relative(files.module), stored, current, "")
     lost = any(item.code in ("DFS504", "DFS505") for item in found)
     foreign = stored.module is not None and not stored.module.startswith(MARK)
@@ -123,12 +133,12 @@ def _bind(
     made: GraphModuleFile, options: LoadOptions, tensors: Mapping[str, torch.Tensor]
 ) -> Step:
     module = import_module_file(made.files.module)
-    return load_step(module, made.model, tensors, made.device, options)
+    return load_step(module, made.structure, tensors, made.device, options)
 
 
 def load_step(
     module: ModuleType,
-    model: torch.nn.Module,
+    structure: Structure,
     tensors: Mapping[str, torch.Tensor],
     device: torch.device,
     options: LoadOptions,
@@ -139,7 +149,7 @@ def load_step(
     """
     # The model's source was compared when it was traced, just before.
     loaded = module.load(
-        stand_in(model, tensors), device, check="none", **options.words()
+        structure.holding(tensors), device, check="none", **options.words()
     )
     assert isinstance(loaded, Executor | Selected)
     return loaded

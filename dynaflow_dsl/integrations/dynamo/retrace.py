@@ -34,6 +34,7 @@ from dynaflow_dsl.integrations.dynamo.model import (
 from dynaflow_dsl.integrations.dynamo.outputs import read_outputs
 from dynaflow_dsl.integrations.dynamo.sources import Owner
 from dynaflow_dsl.integrations.dynamo.weights import stand_in
+from dynaflow_dsl.trace.failures import refuse
 from dynaflow_dsl.trace.model import Entry, TraceSpec
 from dynaflow_dsl.trace.tracing import Captured, trace
 
@@ -91,6 +92,7 @@ def _retrace(
     whole: bool,
 ) -> Retraced:
     inputs = read_inputs(graph)
+    _check_names(meaning, inputs)
     dimensions = name_dimensions(inputs.steps, meaning, wanted)
     outputs = read_outputs(graph, inputs)
     name = entry if isinstance(entry, str) else entry(dimensions.fixed)
@@ -115,7 +117,25 @@ def _retrace(
     if not whole:
         graphs = tuple(_with_running_modules(each) for each in traced.graphs)
         traced = replace(traced, graphs=graphs)
-    return Retraced(traced, spec, inputs, dimensions, interface_of(inputs, outputs))
+    return Retraced(
+        traced,
+        spec,
+        inputs,
+        dimensions,
+        interface_of(inputs, outputs, _written(traced.graphs)),
+    )
+
+
+def _check_names(meaning: Meaning, inputs: Inputs) -> None:
+    known = list(dict.fromkeys(item.argument for item in inputs.steps))
+    tables = {"persistent": meaning.persistent, "disjoint": meaning.disjoint}
+    for table, names in tables.items():
+        for name in names:
+            if name not in known:
+                refuse(
+                    f"'{table}' names '{name}', and the inputs of this graph are "
+                    f"{', '.join(known) or 'none'}"
+                )
 
 
 def _model(graph: DynamoGraph, inputs: Inputs) -> torch.nn.Module:
@@ -295,6 +315,18 @@ def _device(graph: DynamoGraph, inputs: Inputs) -> str:
 def _dtype(model: torch.nn.Module) -> torch.dtype:
     floating = (p.dtype for p in model.parameters() if p.is_floating_point())
     return next(floating, torch.get_default_dtype())
+
+
+def _written(graphs: Iterable[Graph]) -> frozenset[str]:
+    """The inputs whose memory some operation writes."""
+    found: set[str] = set()
+    for graph in graphs:
+        values = [item.value for item in graph.inputs]
+        values += [v for op in graph.operations for v in op.results if v is not None]
+        storages = {value.name: value.storage for value in values}
+        written = {storages[name] for op in graph.operations for name in op.writes}
+        found |= {i.name for i in graph.inputs if i.value.storage in written}
+    return frozenset(found)
 
 
 def _with_running_modules(graph: Graph) -> Graph:

@@ -30,13 +30,14 @@ from dynaflow_dsl.integrations.dynamo.modules import (
 )
 from dynaflow_dsl.integrations.dynamo.options import Options
 from dynaflow_dsl.integrations.dynamo.report import parts_of
-from dynaflow_dsl.integrations.dynamo.retrace import retrace, running_modules
+from dynaflow_dsl.integrations.dynamo.retrace import retrace
 from dynaflow_dsl.integrations.dynamo.wanted import (
     dimensions_of,
     fills,
     no_dimension,
     still_fixed,
 )
+from dynaflow_dsl.integrations.dynamo.weights import structure_of
 from dynaflow_dsl.resolve.model import ScheduleFile
 
 # The name of a graph that nothing else names.
@@ -86,19 +87,23 @@ class Session:
     opened: set[tuple[str, int]] = field(default_factory=set)
     marked: list[OpenAxis] = field(default_factory=list)
 
-    def schedule(self, graph: DynamoGraph, *, whole: bool) -> Scheduled | Unscheduled:
-        """The executor of a graph; `whole` says that it is all of the model.
+    def schedule(
+        self, graph: DynamoGraph, modules: Iterable[str], *, whole: bool
+    ) -> Scheduled | Unscheduled:
+        """The executor of a graph in which `modules` run; `whole` says that it is all
+        of the model.
 
         Raises DiagnosticError for a graph that the schedule does not fit, and what
         Dynamo needs to begin the frame anew with more of its axes open.
         """
         close_axes(self.marked)
         self.marked.clear()
-        if not whole and not self._holds_some(running_modules(graph)):
+        if not whole and not self._holds_some(modules):
             return Unscheduled("it holds none of the modules that the schedule names")
         _check_gradients(graph.examples)
+        _check_autocast(graph.examples)
         inputs = read_inputs(graph)
-        meaning = self._meaning(inputs)
+        meaning = self._meaning(inputs, whole=whole)
         wanted = dimensions_of(self.file)
         dimensions = name_dimensions(inputs.steps, meaning, wanted)
         for name in sorted(wanted):
@@ -139,9 +144,7 @@ class Session:
             raise DiagnosticError(found)
         module = GraphModuleFile(
             files,
-            compiled,
-            retraced.interface,
-            retraced.spec.model,
+            structure_of(retraced.spec.model),
             _device(graph.examples, retraced.spec.device),
         )
         bindings = Bindings(module.binds(self.options.load))
@@ -151,19 +154,14 @@ class Session:
         call = GraphCall(retraced.interface, bindings)
         return Scheduled(call, entry, made.module, parts, False)
 
-    def _meaning(self, inputs: Inputs) -> Meaning:
+    def _meaning(self, inputs: Inputs, *, whole: bool) -> Meaning:
         """What the caller says, and what earlier graphs of the model showed."""
         given = self.options.meaning
-        if given.dims:
-            keys = {item.key for item in inputs.steps}
-            # A graph after a break may have other inputs than the first one.
-            return (
-                replace(
-                    given, dims={k: axes for k, axes in given.dims.items() if k in keys}
-                )
-                if self.made
-                else given
-            )
+        if self.made or not whole:
+            # Later graphs, and those around a break, may have fewer inputs.
+            given = given.of(inputs.steps)
+        if self.options.meaning.dims:
+            return given
         ndim = {item.key: item.tensor.ndim for item in inputs.steps}
         known = {k: axes for k, axes in self.dims.items() if ndim.get(k) == len(axes)}
         return replace(given, dims=known)
@@ -277,6 +275,23 @@ def _check_gradients(examples: Iterable[object]) -> None:
                 )
             ]
         )
+
+
+def _check_autocast(examples: Iterable[object]) -> None:
+    """Refuse casts that happen outside of the graph: no module would have them."""
+    kinds = {e.device.type for e in examples if isinstance(e, torch.Tensor)}
+    if not any(torch.is_autocast_enabled(kind) for kind in sorted(kinds)):
+        return
+    raise DiagnosticError(
+        [
+            Diagnostic(
+                "DFS821",
+                "the model is called under torch.autocast, whose casts are no "
+                "operations of its graph",
+                helps=("give the model its dtype: model.to(torch.bfloat16)",),
+            )
+        ]
+    )
 
 
 def _device(examples: Iterable[Any], kind: str) -> torch.device:

@@ -148,6 +148,14 @@ def test_gradients_may_be_left_to_inductor(tmp_path: Path) -> None:
     assert graph.module is None
 
 
+def test_casts_that_are_not_in_the_graph(tmp_path: Path) -> None:
+    called = step(schedule=write(tmp_path))
+    with torch.autocast("cpu", torch.bfloat16):
+        found = refused(called)
+    assert found.code == "DFS821"
+    assert found.message.startswith("the model is called under torch.autocast")
+
+
 def test_a_model_in_training_mode(tmp_path: Path) -> None:
     model = evaluated(Stack()).train()
     options = {"schedule": write(tmp_path), "dims": {"x": ("batch", None)}}
@@ -246,6 +254,15 @@ def test_a_module_that_may_not_be_written(tmp_path: Path) -> None:
         "executors/halves.py is missing",
     )
     assert not module().exists()
+
+
+def test_a_map_that_another_rank_is_about_to_write(tmp_path: Path) -> None:
+    schedule = made(tmp_path)
+    found = module().with_suffix(".map.json")
+    text = found.read_bytes()
+    found.unlink()
+    step(schedule=schedule)(torch.randn(4, 8))
+    assert found.read_bytes() == text
 
 
 def test_a_module_of_another_schedule_is_stale(tmp_path: Path) -> None:

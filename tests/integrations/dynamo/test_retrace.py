@@ -10,7 +10,7 @@ from torch import nn
 from dynaflow_dsl.graph.digest import graph_digest
 from dynaflow_dsl.graph.model import Graph
 from dynaflow_dsl.integrations.dynamo.model import Meaning
-from dynaflow_dsl.trace import Entry, TraceSpec, trace
+from dynaflow_dsl.trace import Entry, Persistent, TraceSpec, trace
 from tests.integrations.dynamo.capturing import open_batch, retraced
 from tests.integrations.dynamo.models import (
     Caching,
@@ -286,6 +286,16 @@ def test_names_for_other_inputs(dims: Any, said: str) -> None:
     x = torch.ones(4, 8)
     open_batch(x)
     assert refused(evaluated(Stack()), x, meaning=Meaning(dims)) == said
+
+
+@pytest.mark.parametrize("table", ["persistent", "disjoint"])
+def test_statements_of_other_inputs(table: str) -> None:
+    x = torch.ones(4, 8)
+    open_batch(x)
+    given: Any = {"persistent": {"keys": Persistent()}, "disjoint": ("keys",)}
+    meaning = Meaning(**{table: given[table]})
+    said = refused(evaluated(Stack()), x, meaning=meaning)
+    assert said == f"'{table}' names 'keys', and the inputs of this graph are x"
 
 
 def test_bounds_for_a_dimension_that_is_not_there() -> None:
