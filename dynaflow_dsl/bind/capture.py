@@ -28,6 +28,9 @@ def check_captures(schedule: Schedule, graph: Graph) -> Iterator[Diagnostic]:
     bounds = {name: (low, high) for name, low, high in graph.dimensions}
     split = schedule.split
     by_phase = split.dimension if split is not None and split.phases else None
+    if split is not None and graph.context:
+        for line in schedule.captures[:1]:
+            yield _in_context(line, split)
     if split is not None and by_phase is not None:
         _, high = bounds.pop(by_phase, (1, None))
         bounds |= dict.fromkeys(split.pieces, (0, high))
@@ -192,6 +195,20 @@ def _phases_instead(line: Capture, split: Split) -> Diagnostic:
         Label(line.name_span, "one graph holds for one size of each piece"),
         (Label(split.span, "cut by phase here"),),
         helps=(f"capture its phases: {lines}",),
+    )
+
+
+def _in_context(line: Capture, split: Split) -> Diagnostic:
+    """DFS321: what the caller's context holds in a later step, a graph does not see."""
+    return Diagnostic(
+        "DFS321",
+        "no CUDA graph can hold pieces that run in a context of the caller",
+        Label(line.span, "steps are to be captured"),
+        (Label(split.span, f"pieces of {split.dimension} enter the target's context"),),
+        helps=(
+            "leave 'capture' out: who makes the context may capture what he fixes in "
+            "it",
+        ),
     )
 
 

@@ -204,5 +204,7 @@ def _load(
     """The executor of an entry and a schedule, loaded anew."""
     from dynaflow_dsl.verification.verify import find_executor
 
-    loaded = module.load(spec.model, device, facts=facts, **options)
+    loaded = module.load(
+        spec.model, device, facts=facts, context=spec.context, **options
+    )
     return find_executor(loaded, entry, schedule)

@@ -86,6 +86,7 @@ def stress(
                 compiled=request.compiled,
                 device=device,
                 facts=made.given.facts,
+                context=spec.context,
             )
         fine &= report is not None and tell(reporter, report)
     return fine
@@ -162,6 +163,7 @@ def loads(
             compile=compiled,
             capture=False,
             facts=made.given.facts,
+            context=made.loaded.spec.context,
             streams=streams,
         )
         return find_executor(

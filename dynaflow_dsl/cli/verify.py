@@ -242,6 +242,7 @@ def _verify(
             device=device,
             # What the command line says of a machine holds here too.
             facts=made.given.facts,
+            context=spec.context,
         )
         return _tell(reporter, report)
     return False
@@ -277,6 +278,7 @@ def _verify_choices(
             request.device_for(spec),
             compile=request.compiled,
             facts=made.given.facts,
+            context=spec.context,
         )
         fine = []
         for choices in selection.entries:
@@ -326,6 +328,7 @@ def _try_out(
             request.device_for(spec),
             compile=request.compiled,
             facts=made.given.facts,
+            context=spec.context,
         )
         steps: dict[str, Callable[..., Any]] = {
             entry: getattr(loaded, entry, loaded)

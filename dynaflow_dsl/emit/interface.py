@@ -94,6 +94,8 @@ def class_attributes(plan: Plan, groups: Mapping[str, Sequence[str]]) -> list[st
         if split.align > 1:
             arguments.append(f"align={split.align}")
         lines += lay_out("split = ", call("Split", arguments), "", 4)
+    if graph.context and split is not None:
+        lines.append("    needs_context = True")
     if len(plan.streams) > 1:
         names = tuple(map(string, plan.streams[1:]))
         lines += lay_out("", Bracket("stream_names = ", "(", names), "", 4)

@@ -185,8 +185,10 @@ class StepWriter:
         for k, statement in enumerate(statements):
             following = statements[k + 1] if k + 1 < len(statements) else None
             call_behind = _call_behind(statements, k)
-            if call_behind is not None and _call_behind(statements, k - 1) is (
-                call_behind
+            if (
+                call_behind is not None
+                and _call_behind(statements, k - 1) is call_behind
+                and not self._in_context(call_behind)
             ):
                 # A step shares a block with the tensors that are made for it.
                 yield from self._in_block(statement, indent)
@@ -198,8 +200,11 @@ class StepWriter:
     ) -> Iterator[Line]:
         margin = " " * indent
         match statement:
-            case Call(stream=stream):
-                yield from self._with(stream, indent)
+            case Call(stream=stream, piece=piece):
+                own = None
+                if self._in_context(statement) and piece is not None:
+                    own = f"self.context({self.words.piece(piece)})"
+                yield from self._with(stream, indent, own)
                 yield from self._in_block(statement, indent)
             case Record(event, stream, first):
                 done = call(f"{self._stream(stream)}.record", [])
@@ -251,15 +256,27 @@ class StepWriter:
         else:
             yield from (Line(line[4:]) for line in lines)
 
-    def _with(self, stream: str, indent: int) -> Iterator[Line]:
-        if self.on_streams:
-            yield Line(f"{' ' * indent}with {self._stream(stream)}:")
+    def _with(
+        self, stream: str, indent: int, context: str | None = None
+    ) -> Iterator[Line]:
+        entered = [self._stream(stream)] if self.on_streams else []
+        if context is not None:
+            entered.append(context)
+        if entered:
+            yield Line(f"{' ' * indent}with {', '.join(entered)}:")
+
+    def _in_context(self, call: Call) -> bool:
+        """Whether a call runs in the context of its piece."""
+        needed = self.plan.binding.graph.context and self.split
+        return needed and call.piece is not None
 
     def _in_block(self, statement: Statement, indent: int) -> Iterator[Line]:
         """What stands in the block of its stream."""
         inner = indent + 4 if self.on_streams else indent
         match statement:
             case Call():
+                if self._in_context(statement):
+                    inner = indent + 4
                 yield from self._call(statement, inner)
             case Allocate(target):
                 made = self._empty(statement)

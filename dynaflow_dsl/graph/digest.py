@@ -60,6 +60,8 @@ def graph_digest(graph: Graph) -> str:
         content.append(["phases", graph.phases])
     if disjoint := [item.name for item in graph.inputs if item.disjoint]:
         content.append(["disjoint", disjoint])
+    if graph.context:
+        content.append("context")
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]
 
 

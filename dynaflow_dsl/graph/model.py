@@ -156,6 +156,8 @@ class Graph:
     for a plain tensor. `modules` are all module paths of the user's model. `fixed` are
     sizes that every step of the entry has, by the names that a `select` reads. `phases`
     are those that rows of a dimension belong to, in the order in which they lie there.
+    With `context`, steps of a piece run in a context manager that the caller makes for
+    the piece's rows.
     """
 
     entry: str
@@ -167,6 +169,7 @@ class Graph:
     modules: tuple[str, ...]
     fixed: tuple[tuple[str, int], ...] = ()
     phases: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    context: bool = False
 
 
 @dataclass(frozen=True, slots=True)

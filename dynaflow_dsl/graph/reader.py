@@ -226,7 +226,8 @@ class _Scope:
 
 
 def _graph(data: object) -> Graph:
-    fields = fields_of(data, _GRAPH_KEYS, {"fixed": dict, "phases": dict})
+    optional = {"fixed": dict, "phases": dict, "context": bool}
+    fields = fields_of(data, _GRAPH_KEYS, optional)
     dimensions = each_of("dimensions", fields["dimensions"], _dimension)
     code = {
         key: string_of(f"code.{key}", value) for key, value in fields["code"].items()
@@ -266,6 +267,7 @@ def _graph(data: object) -> Graph:
             for name, size in fields.get("fixed", {}).items()
         ),
         phases=_phases(fields.get("phases", {}), dimensions, fields.get("fixed", {})),
+        context=fields.get("context", False),
     )
 
 

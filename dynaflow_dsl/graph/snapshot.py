@@ -66,6 +66,7 @@ def _graph(graph: Graph) -> str:
         f'   "dimensions": {_json([list(item) for item in graph.dimensions])}',
         *([f'   "fixed": {_json(dict(graph.fixed))}'] if graph.fixed else []),
         *([f'   "phases": {_phases(graph)}'] if graph.phases else []),
+        *(['   "context": true'] if graph.context else []),
         f'   "signature": {_json([list(item) for item in graph.signature])}',
         f'   "outputs": {_json(list(graph.outputs))}',
         _block("modules", map(_json, graph.modules)),

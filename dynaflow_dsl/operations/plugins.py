@@ -17,6 +17,9 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+# What integrations say of the operators of the system that they run in.
+_provided: dict[str, tuple[object, ...]] = {}
+
 GROUP = "dynaflow_dsl.operations"
 
 
@@ -29,8 +32,20 @@ class PluginError(Exception):
         self.place = place
 
 
+def provide(name: str, values: tuple[object, ...]) -> None:
+    """Say in this process what a package would publish, under a name.
+
+    For integrations: who does not run inside their system meets none of its operators.
+    To be called before a graph of these operators is looked at.
+    """
+    if _provided.get(name) != values:
+        _provided[name] = values
+        _values.cache_clear()
+
+
 def registered(kind: type[T]) -> tuple[T, ...]:
-    """All values of a class that plug-ins publish, in order of the plug-ins' names.
+    """All values of a class that plug-ins publish, in order of the plug-ins' names,
+    and after them those of integrations.
 
     Raises PluginError for a plug-in that cannot be imported.
     """
@@ -49,4 +64,6 @@ def _values() -> tuple[object, ...]:
         except (Exception, SystemExit) as error:
             raise PluginError(plugin.name, plugin.value, error) from error
         found += value if isinstance(value, tuple) else (value,)
+    for name in sorted(_provided):
+        found += _provided[name]
     return tuple(found)

@@ -23,7 +23,8 @@ class LoadError(RuntimeFault):
     DFS804: the module is not of the shape that the runtime expects. DFS805: a part
     cannot be compiled for every size of its inputs. DFS807: a stream has an option
     that the device or this PyTorch cannot do. DFS808: times of steps cannot be taken.
-    DFS809: facts that the module was made with are others here.
+    DFS809: facts that the module was made with are others here. DFS811: pieces run in a
+    context, and `load` was given none.
     """
 
 

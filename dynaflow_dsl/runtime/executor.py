@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -40,6 +40,9 @@ from dynaflow_dsl.runtime.streams import Streams
 # A part with its weights: called with the iteration's inputs.
 Call: TypeAlias = Callable[..., Any]
 
+# From the rows of a piece to what its steps run in.
+Context: TypeAlias = Callable[[slice], AbstractContextManager[Any]]
+
 
 @dataclass(frozen=True, slots=True)
 class Setup:
@@ -51,7 +54,8 @@ class Setup:
     memory. `fetched` is what parts that bring weights hold, and `trusted` the kernels
     among `calls` that are compared in their first call. `estimate` bounds the memory of
     steps that are to be captured. `ranks` are those that run the module together, None
-    where it has no collectives.
+    where it has no collectives. `context` is what steps of pieces run in, for
+    modules that need it.
     """
 
     calls: Mapping[str, Sequence[Call]]
@@ -65,6 +69,7 @@ class Setup:
     trusted: Sequence[ComparedOnce] = ()
     estimate: Estimate | None = None
     ranks: Ranks | None = None
+    context: Context | None = None
 
 
 class Executor:
@@ -78,7 +83,8 @@ class Executor:
     of a dimension belong to; a split by phase needs to be told how many of each there
     are in every step. `groups` are the process groups of the parts that have
     collectives, and `alike` the dimensions of which all ranks have equally many.
-    `capture` says which steps become CUDA graphs.
+    With `needs_context`, each step of a piece runs in `context(rows)`. `capture` says
+    which steps become CUDA graphs.
     """
 
     schedule: ClassVar[str] = ""
@@ -89,6 +95,7 @@ class Executor:
     written: ClassVar[tuple[str, ...]] = ()
     phases: ClassVar[Phases] = MappingProxyType({})
     split: ClassVar[Split | PhaseSplit | None] = None
+    needs_context: ClassVar[bool] = False
     stream_names: ClassVar[tuple[str, ...]] = ()
     stream_options: ClassVar[Mapping[str, StreamOptions]] = MappingProxyType({})
     groups: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
@@ -102,6 +109,7 @@ class Executor:
     # Set when a module is loaded; no graphs where nothing is captured.
     streams: Streams
     device: torch.device
+    context: Context
     replays: Replays | None
 
     # The rows of each phase in steps whose caller says none.
@@ -130,6 +138,8 @@ class Executor:
             self.inputs, setup.device, self.dimensions, self.written
         )
         self._count = len(self.inputs)
+        if setup.context is not None:
+            self.context = setup.context
         self._trusted = setup.trusted
         attach(self, setup.calls)
         self.replays = None

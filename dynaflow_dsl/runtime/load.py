@@ -15,7 +15,7 @@ import torch
 from dynaflow_dsl.runtime.artifacts import cache_folder
 from dynaflow_dsl.runtime.communication import communicating
 from dynaflow_dsl.runtime.errors import LoadError
-from dynaflow_dsl.runtime.executor import Call, Executor, Setup
+from dynaflow_dsl.runtime.executor import Call, Context, Executor, Setup
 from dynaflow_dsl.runtime.facts import Fact, check_facts, facts_given, facts_here
 from dynaflow_dsl.runtime.fetch import HostWeights, fetched_paths
 from dynaflow_dsl.runtime.fetch import place as place_model
@@ -59,6 +59,7 @@ def loader(
         capture: bool = True,
         outputs: Literal["own", "lent"] = "own",
         place: bool = False,
+        context: Context | None = None,
         streams: MakeStreams = make_streams,
     ) -> Any:
         """Bind the module to `model`: an executor, or one attribute per entry.
@@ -75,6 +76,8 @@ def loader(
         `capture=False` captures no step in a CUDA graph, whatever the schedule says.
         With `outputs="lent"` what a captured step returns lies in the graph's memory
         until the next step of the module, or until `release()`; it is copied otherwise.
+        `context(rows)` makes the context manager in which each step of a piece with
+        these rows runs, for a module whose target has such a context.
         `streams` makes the streams that steps run on.
 
         Weights that parts fetch are copied to host memory (pinned where the device is
@@ -88,6 +91,7 @@ def loader(
         if outputs not in ("own", "lent"):
             raise ValueError(f'outputs is "own" or "lent", not {outputs!r}')
         _check_is_model(model)
+        _check_context(executors, context)
         known = facts_given(facts)
         file = executors[0].step.__code__.co_filename
         module_map = read_map(Path(file))
@@ -147,6 +151,7 @@ def loader(
                 outputs == "lent",
                 None if select is None else select.get(executor.entry),
                 ranks,
+                context,
             )
             for executor, own_streams in zip(executors, made, strict=True)
         ]
@@ -207,6 +212,20 @@ def _check_is_model(model: object) -> None:
     )
 
 
+def _check_context(executors: Sequence[type[Executor]], context: object) -> None:
+    """Refuse steps of pieces that would read what is meant for the whole step."""
+    needing = next((each for each in executors if each.needs_context), None)
+    if needing is None or callable(context):
+        return
+    given = "" if context is None else f", and a {type(context).__name__} was given"
+    raise LoadError(
+        "DFS811",
+        f"pieces of {needing.schedule} run in a context that the caller makes{given}: "
+        "`load(..., context=make)`, where `make(rows)` returns the context manager for "
+        "the rows of a piece.",
+    )
+
+
 def _device(given: str | torch.device) -> torch.device:
     """The device as its tensors name it."""
     try:
@@ -256,6 +275,7 @@ def _load_one(
     lend: bool,
     choose: Choice | None,
     ranks: Ranks | None,
+    context: Context | None,
 ) -> Executor:
     """One executor; `compiled` holds what others of the module compiled already, and
     `host` the weights that they fetch."""
@@ -385,6 +405,7 @@ def _load_one(
             trusted=trusted,
             estimate=estimate,
             ranks=ranks,
+            context=context,
             fetched=FetchedMemory(
                 sum(one.host for one in fetched.values()),
                 sum(one.buffers for one in fetched.values()),

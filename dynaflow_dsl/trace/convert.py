@@ -68,6 +68,7 @@ def convert(exported: Exported, spec: TraceSpec, call: Call) -> Graph:
             (name, tuple(names))
             for name, names in sorted(spec.entries[call.entry].phases.items())
         ),
+        context=spec.context is not None,
     )
 
 

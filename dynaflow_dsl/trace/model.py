@@ -81,7 +81,10 @@ class TraceSpec:
     `disjoint` names arguments without named dimensions (or lists of such) of which each
     row reads and writes places of its own, which another argument says: paged caches.
     Where an entry has phases, rows of one phase may meet there, those of two may not.
-    `context` makes the context manager that is entered around each step of a piece.
+    `context(rows)` makes the context manager that is entered around each step of a
+    piece, given its rows as a slice of the split dimension: an engine's operators read
+    there what they are not given. It is called for each of these steps; a step that is
+    not split enters none.
     `facts` are what schedules may require. `trial(steps, rows, seed)` runs several
     steps in which callables of `steps`, by entry, stand in for the adapter, and returns
     a tensor that they make and the one that the untouched model's own loop makes; the
@@ -96,7 +99,7 @@ class TraceSpec:
     dimensions: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
     persistent: Mapping[str, Persistent] = field(default_factory=dict)
     disjoint: tuple[str, ...] = ()
-    context: Callable[[], AbstractContextManager[Any]] | None = None
+    context: Callable[[slice], AbstractContextManager[Any]] | None = None
     facts: Mapping[str, Scalar] = field(default_factory=dict)
     device: str = "cpu"
     dtype: torch.dtype = torch.float32

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -21,6 +22,9 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 # None is the whole batch, a number one of its pieces.
 Side: TypeAlias = int | None
 
+# From the rows of a piece to what its nodes run in.
+Context: TypeAlias = Callable[[slice], AbstractContextManager[Any]]
+
 
 def run_reference(
     exported: ExportedProgram,
@@ -30,6 +34,7 @@ def run_reference(
     pieces: Sequence[slice],
     *,
     split_input: tuple[int, int] | None = None,
+    context: Context | None = None,
 ) -> Any:
     """What the exported program gives for `arguments`, computed in pieces.
 
@@ -39,9 +44,13 @@ def run_reference(
     left out are taken from the program. In-place writes land in `arguments`.
     `split_input` is the position among the flattened arguments, and the axis, of the
     dimension that is split; it is needed when there are several symbolic dimensions.
-    Raises ValueError for values that cannot be cut or joined.
+    Nodes of a piece run in `context` of its rows. Raises ValueError for values that
+    cannot be cut or joined.
     """
-    return Reference(exported, weights, arguments, whole, pieces, split_input).outputs()
+    run = Reference(
+        exported, weights, arguments, whole, pieces, split_input, context=context
+    )
+    return run.outputs()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +83,12 @@ class Reference:
         split_input: tuple[int, int] | None = None,
         poison: Poison | None = None,
         blocks: bool = False,
+        context: Context | None = None,
     ) -> None:
         self._exported = exported
         self._poison = poison
         self._blocks = blocks
+        self._context = context
         self._graph = exported.graph_module.graph
         self._pieces = pieces
         self._values: dict[tuple[Node, Side], Any] = {}
@@ -271,7 +282,13 @@ class Reference:
             return self._get(argument, side)
 
         assert callable(node.target)
-        return node.target(*map_arg(node.args, value), **map_arg(node.kwargs, value))
+        arguments = map_arg(node.args, value)
+        named = map_arg(node.kwargs, value)
+        inside: AbstractContextManager[Any] = nullcontext()
+        if self._context is not None and side is not None:
+            inside = self._context(self._pieces[side])
+        with inside:
+            return node.target(*arguments, **named)
 
     def _forget_joined(self, written: Node) -> None:
         """Drop copies that were joined from pieces, once a piece is written again."""

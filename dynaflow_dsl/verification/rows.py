@@ -22,7 +22,7 @@ from dynaflow_dsl.runtime.distances import (
     distance,
     usual_magnitude,
 )
-from dynaflow_dsl.verification.reference import Poison, Reference
+from dynaflow_dsl.verification.reference import Context, Poison, Reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +85,18 @@ def try_claims(
     samples: Sequence[Sample],
     split_input: tuple[int, int] | None,
     restore: Callable[[], None],
+    context: Context | None = None,
 ) -> tuple[RowTrial, ...]:
     """Hold every claim against the numbers of samples that have pieces.
 
     `restore` puts the weights back that a run may have written. Rows are replaced
-    in the largest sample.
+    in the largest sample. What is cut runs in `context` of its rows.
     """
     cut = [sample for sample in samples if len(sample.pieces) > 1]
     largest = max(cut, key=lambda sample: sample.pieces[-1].stop, default=None)
     trials = []
     for claim in claims:
-        bench = _Bench(claim, exported, weights, split_input, restore)
+        bench = _Bench(claim, exported, weights, split_input, restore, context)
         compared, worst, problem = 0, 0.0, None
         for sample in cut:
             for found in bench.differences(sample, sample is largest):
@@ -125,6 +126,7 @@ class _Bench:
     weights: Mapping[str, torch.Tensor]
     split_input: tuple[int, int] | None
     restore: Callable[[], None]
+    context: Context | None
 
     def run(
         self, sample: Sample, pieces: Sequence[slice], poison: Poison | None = None
@@ -143,6 +145,7 @@ class _Bench:
             self.split_input,
             poison,
             blocks=True,
+            context=self.context,
         )
         try:
             run.outputs()

@@ -24,7 +24,7 @@ from dynaflow_dsl.runtime.streams import one_stream
 from dynaflow_dsl.verification.captured import Captured
 from dynaflow_dsl.verification.kernels import KernelTrials
 from dynaflow_dsl.verification.recording import Recorder, Recording
-from dynaflow_dsl.verification.reference import run_reference
+from dynaflow_dsl.verification.reference import Context, run_reference
 from dynaflow_dsl.verification.report import (
     Comparison,
     Phases,
@@ -68,6 +68,7 @@ def verify(
     claims: Collection[tuple[str, str]] = (),
     row_claims: Sequence[RowClaim] = (),
     compiled: bool = True,
+    context: Context | None = None,
     seed: int = 0,
     tell: Callable[[str], None] = _nothing,
     **options: Any,
@@ -81,8 +82,9 @@ def verify(
     `pieces_of(batch)` the slices of the others: empty when there is no split. `entry`
     and `schedule` name one of several executors. `claims` are pairs of steps, by the
     labels of the module's map, that must be unordered, and `row_claims` say of which
-    operations it is only stated that they are row-wise. `tell` is told what graphs will
-    take before any is made. `options` go to the module's `load`.
+    operations it is only stated that they are row-wise. Steps of a piece run in
+    `context` of its rows. `tell` is told what graphs will take before any is made.
+    `options` go to the module's `load`.
 
     For each batch: the module's text, eager, against the reference on the same pieces,
     bit for bit, every output, every input that may be written and every buffer that is
@@ -98,6 +100,7 @@ def verify(
     with one row replaced.
     Each run starts from the model's buffers as they were, and so does the caller.
     """
+    options["context"] = context
     called = adapter if adapter is not None else model
     recorder = Recorder()
     text = find_executor(
@@ -150,7 +153,13 @@ def verify(
 
         def reference(*given: Any, pieces: Sequence[slice] = pieces) -> Any:
             return run_reference(
-                exported, weights, given, whole, pieces, split_input=split_input
+                exported,
+                weights,
+                given,
+                whole,
+                pieces,
+                split_input=split_input,
+                context=context,
             )
 
         def adapted(*given: Any) -> Any:
@@ -228,6 +237,7 @@ def verify(
         samples,
         split_input,
         state.restore,
+        context,
     )
     return Report(
         module_map.module,

@@ -84,6 +84,7 @@ TESTED_ELSEWHERE = {
     "DFS808": "tests/cli/test_verify.py",
     "DFS809": "tests/runtime/test_facts.py",
     "DFS810": "tests/runtime/test_checking.py",
+    "DFS811": "tests/end_to_end/test_contexts.py",
     "DFS815": "tests/runtime/test_ranks.py",
     "DFS816": "tests/runtime/test_ranks.py",
     "DFS817": "tests/runtime/test_groups.py",

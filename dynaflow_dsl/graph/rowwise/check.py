@@ -194,7 +194,7 @@ def _check_declared(state: State, call: Call) -> None:
         only = Call(
             replace(call.operation, writes=(name,)), call.tensors, state.dimension
         )
-        check_write(state, only, call.tensors[name].fact)
+        check_write(state, only, call.tensors[name].fact, by_rows=True)
 
 
 def _check_leaving(state: State, graph: Graph, region: frozenset[str]) -> None:

@@ -177,8 +177,12 @@ def claimed_fact(state: State, name: str) -> Fact:
     return claimed
 
 
-def check_write(state: State, call: Call, fact: Fact) -> None:
-    """Make sure that an in-place write leaves every fact true."""
+def check_write(state: State, call: Call, fact: Fact, *, by_rows: bool = False) -> None:
+    """Make sure that an in-place write leaves every fact true.
+
+    Of an operator that goes row by row (`by_rows`), operands may lie beside each other
+    in the rows of one tensor: a row of each is in the same row of that.
+    """
     target = call.tensors[call.operation.writes[0]]
     if fact != target.fact:
         raise RefusedError("writes values that are split otherwise than their target")
@@ -198,7 +202,9 @@ def check_write(state: State, call: Call, fact: Fact) -> None:
         return
     # What torch makes of overlapping views depends on sizes, also on that of a piece.
     if any(
-        other.value.storage == target.value.storage and other is not target
+        other.value.storage == target.value.storage
+        and other is not target
+        and not (by_rows and _rows_apart(other.fact) and _rows_apart(fact))
         for other in call.tensors.values()
     ):
         raise RefusedError("writes a tensor by reading another view of it")
@@ -213,6 +219,11 @@ def check_write(state: State, call: Call, fact: Fact) -> None:
             raise RefusedError("writes rows into a tensor that is also used without")
     if target.sliced:
         _check_entered_views(state, target.value)
+
+
+def _rows_apart(fact: Fact) -> bool:
+    """Whether each row of a tensor is one run of its storage's rows."""
+    return isinstance(fact, Rows) and fact.outer == ONE
 
 
 def _check_entered_views(state: State, target: Value) -> None:

@@ -1,0 +1,93 @@
+"""A server under load gives the tokens that it gives without a schedule."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integrations.vllm.engines import scheduled, serve
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
+
+REQUESTS = 200
+
+# Prompts longer than a step are cut by the engine, and blocks are small enough for many
+# prompts to find their beginnings in the cache.
+FLAGS = (
+    *("--max-model-len", "512"),
+    *("--max-num-batched-tokens", "160"),
+    *("--max-num-seqs", "64"),
+    *("--block-size", "32"),
+    "--enable-prefix-caching",
+    "--enable-chunked-prefill",
+)
+
+Answers = list[dict[str, Any]]
+
+
+def served(
+    model: Path, folder: Path, config: Mapping[str, Any]
+) -> tuple[Answers, float, str]:
+    """The answers, how many tokens were found in the cache, and the server's log."""
+    with serve(model, folder, config, *FLAGS) as server:
+        answers = server.send_load(REQUESTS)
+        cached = server.metric("vllm:prefix_cache_hits_total")
+    return answers, cached, server.log.read_text()
+
+
+@pytest.fixture(scope="module")
+def unscheduled(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Answers:
+    """What the engine gives by itself: it runs the model's code."""
+    folder = tmp_path_factory.mktemp("unscheduled")
+    answers, cached, _ = served(model, folder, {"compilation_config": {"mode": 0}})
+    complete(answers)
+    assert cached > 1000
+    # Else two engines that round differently need not choose the same tokens.
+    closest = min(
+        first - second for answer in answers for first, second in answer["likeliest"]
+    )
+    assert closest > 1e-4
+    return answers
+
+
+def complete(answers: Answers) -> None:
+    """None is lost, and each has all its tokens."""
+    assert len(answers) == REQUESTS
+    assert [answer for answer in answers if "error" in answer] == []
+    assert all(len(answer["tokens"]) == answer["wanted"] for answer in answers)
+
+
+def equal(answers: Answers, expected: Answers) -> None:
+    complete(answers)
+    assert [a["tokens"] for a in answers] == [e["tokens"] for e in expected]
+    furthest = max(
+        abs(given - other)
+        for answer, wanted in zip(answers, expected, strict=True)
+        for given, other in zip(answer["chosen"], wanted["chosen"], strict=True)
+    )
+    assert furthest < 1e-3
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["text", "compiled"])
+def test_without_a_split(
+    model: Path, tmp_path: Path, unscheduled: Answers, compiled: bool
+) -> None:
+    config = scheduled("std:vllm/decoder.dfs", tmp_path, compile=compiled)
+    answers, _, log = served(model, tmp_path, config)
+    equal(answers, unscheduled)
+    assert "vllm_decoder.py" in log
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["text", "compiled"])
+def test_tokens_in_halves(
+    model: Path, tmp_path: Path, unscheduled: Answers, compiled: bool
+) -> None:
+    config = scheduled("std:vllm/halves.dfs", tmp_path, compile=compiled)
+    answers, cached, log = served(model, tmp_path, config)
+    equal(answers, unscheduled)
+    assert cached > 1000
+    assert re.search(r"steps run in pieces, the first one with tokens 0:\d+, \d+:", log)
