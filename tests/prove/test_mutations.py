@@ -48,7 +48,7 @@ def test_prove_refuses_exactly_what_the_simulator_finds_harmful(name: str) -> No
     assert not differing, "\n".join(differing)
 
 
-# How often a part runs, for which layer and piece, and beside what, is said by the plan.
+# The plan says how often a part runs, for which layer and piece, and beside what.
 # Its text, judged by its results, may well do something else and be sound.
 OF_THE_PLAN = {
     "Call twice",
