@@ -87,6 +87,8 @@ def test_a_prompt_that_another_one_writes_stays_with_it(
     config = scheduled(HALVES, tmp_path, compile=False)
     done = generate(model, tmp_path, {**config, **more}, prompts)
     assert tokens(done) == tokens(plain)
+    said = done.stdout + done.stderr
+    assert "runs whole: a request reads blocks that another one writes" in said
 
 
 @pytest.mark.parametrize("family", ["Qwen3", "Mistral"])
