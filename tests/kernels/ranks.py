@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -21,7 +19,7 @@ T = TypeVar("T")
 class World:
     """Ranks that take turns: one runs until its next barrier, where the next goes on.
 
-    Triton's interpreter runs one kernel at a time. `order` is who goes first.
+    Triton's interpreter runs one kernel at a time.
     """
 
     size: int
@@ -79,18 +77,3 @@ class Rank:
             self.world.meeting.wait()
         finally:
             self.world.turn.acquire()
-
-
-@contextmanager
-def interpreted() -> Iterator[None]:
-    """Triton decides where its functions are made whether it interprets them."""
-    before = os.environ.get("TRITON_INTERPRET")
-    os.environ["TRITON_INTERPRET"] = "1"
-    try:
-        import dynaflow_dsl.kernels.launches as _  # noqa: F401 - made here, once
-
-        yield
-    finally:
-        del os.environ["TRITON_INTERPRET"]
-        if before is not None:
-            os.environ["TRITON_INTERPRET"] = before
