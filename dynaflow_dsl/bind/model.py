@@ -146,7 +146,8 @@ class BoundKernel:
     One that is trusted has no calls: `tensors` are its parameters, to be found among
     the names that the part's function gives its tensors, and `mutates` those of them
     that it writes. `communicator` is the process group that it uses, and `uses` what
-    else one call may use at a time.
+    else one call may use at a time. One that is not `declared` does not say what it
+    writes.
     """
 
     part: str
@@ -157,6 +158,7 @@ class BoundKernel:
     mutates: tuple[str, ...] = ()
     communicator: str | None = None
     uses: tuple[str, ...] = ()
+    declared: bool = True
 
 
 @dataclass(frozen=True, slots=True)

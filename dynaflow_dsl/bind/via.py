@@ -71,6 +71,7 @@ def bind_kernels(
                         trusted.mutates or (),
                         trusted.communicator,
                         trusted.uses,
+                        trusted.mutates is not None,
                     )
                 )
             continue
@@ -97,6 +98,7 @@ def bind_kernels(
                     last.digest,
                     communicator=last.communicator,
                     uses=last.uses,
+                    declared=part.name not in undeclared,
                 )
             )
     found += _check_windows(binding, undeclared)
@@ -230,6 +232,6 @@ def _undeclared(part: Part, window: Span) -> Diagnostic:
         (Label(part.via.span, "here"),),
         helps=(
             "say what it writes: mutates=() in the kernel, or the names of arguments",
-            "give it a window of its own",
+            "give it a window of its own, on the stream of the steps around it",
         ),
     )

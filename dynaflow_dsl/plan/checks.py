@@ -39,7 +39,11 @@ def issue_order(
                 )
             else:
                 found[key] = _issued_before(
-                    site, made_at, need, may_lag=site.part in may_lag
+                    site,
+                    made_at,
+                    need,
+                    may_lag=site.part in may_lag,
+                    own=event.iteration == events[maker].iteration,
                 )
     return list(found.values())
 
@@ -77,7 +81,7 @@ def _same_window(left: Site, right: Site) -> bool:
 
 
 def _issued_before(
-    site: Site, made_at: Site, need: Need, *, may_lag: bool
+    site: Site, made_at: Site, need: Need, *, may_lag: bool, own: bool
 ) -> Diagnostic:
     variable = need.variable
     help_ = f"put {site.label} below {made_at.label}"
@@ -93,13 +97,25 @@ def _issued_before(
     touches, first = _why(need)
     if variable:
         touches, first = f"reads {variable}", "produced only here"
+    helps: tuple[str, ...] = (help_,)
+    needed = made_at.label.removeprefix("prev.")
+    if made_at.previous and not site.previous and site.part != GAP:
+        helps = (f"write {needed} for {made_at.label}", help_)
+    if own and helps[1:]:
+        # It may stand below, where that is a step of the iteration before.
+        first = f"makes {needed} of the iteration before"
+        notes = (f"{needed} of the same iteration runs as {made_at.label} in the next",)
+        helps = (
+            f"write {needed} for {made_at.label}, above {site.label}",
+            f"write prev.{site.label}, below {made_at.label}",
+        )
     return Diagnostic(
         "DFS301",
         f"{site.label} is issued before {made_at.label}, which it " + _reads(variable),
         Label(site.span, touches),
         (Label(made_at.span, first),),
         notes=notes,
-        helps=(help_,),
+        helps=helps,
     )
 
 

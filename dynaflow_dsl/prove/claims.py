@@ -18,6 +18,7 @@ from dynaflow_dsl.prove.paths import chain_of_waits
 from dynaflow_dsl.resolve.model import MAIN, Stream, Window
 from dynaflow_dsl.resolve.model import Step as ScheduledStep
 from dynaflow_dsl.resolve.steps import step_label
+from dynaflow_dsl.source import Span
 
 
 def disobeyed(plan: Plan, machine: Machine) -> Iterator[Diagnostic]:
@@ -145,6 +146,42 @@ def idle_streams(plan: Plan, machine: Machine) -> Iterator[Diagnostic]:
         )
         if mine and not beside:
             yield _alone(plan, stream, machine.accesses[mine[0]])
+
+
+def beside_undeclared(plan: Plan, machine: Machine) -> Iterator[Diagnostic]:
+    """DFS404: steps beside a kernel of which nobody says what it writes, also where no
+    window puts them there. The host's waits are no order."""
+    undeclared = {each.part: each for each in plan.binding.kernels if not each.declared}
+    said: set[tuple[str, str]] = set()
+    for step, access in machine.accesses.items() if undeclared else ():
+        if step.part not in undeclared or access.span is None:
+            continue
+        for other, theirs in machine.accesses.items():
+            if (
+                theirs.stream != access.stream
+                and theirs.span is not None
+                and (step.part, other.part) not in said
+                and machine.starts[other][access.stream] < access.time
+                and machine.starts[step][theirs.stream] < theirs.time
+            ):
+                said.add((step.part, other.part))
+                name = undeclared[step.part].via.kernel.name
+                yield _beside(name, access, access.span, theirs, theirs.span)
+
+
+def _beside(
+    kernel: str, through: Access, place: Span, other: Access, their_place: Span
+) -> Diagnostic:
+    return Diagnostic(
+        "DFS404",
+        f"kernel '{kernel}' declares no effects, and {other.label} may run beside it",
+        Label(place, f"{through.label} runs through it, on {through.stream}"),
+        (Label(their_place, f"on {other.stream}, and nothing orders the two"),),
+        helps=(
+            "say what it writes: mutates=() in the kernel, or the names of arguments",
+            f"run both on one stream: '{through.stream}' or '{other.stream}'",
+        ),
+    )
 
 
 def _has_neighbour(

@@ -8,6 +8,7 @@ from dynaflow_dsl.diagnostics import Diagnostic, Label, Result, Severity, has_er
 from dynaflow_dsl.plan.model import Hold, Loop, Plan, Program
 from dynaflow_dsl.prove.claims import (
     apart_in_graphs,
+    beside_undeclared,
     claims,
     disobeyed,
     idle_streams,
@@ -25,12 +26,12 @@ def prove(plan: Plan, equal: Collection[str] = ()) -> Result[ProvedPlan]:
 
     `equal` are sizes of a step that all ranks see alike. Finds DFS701 (a read or write
     that is not ordered as in the model), DFS702 (memory that goes back too early),
-    DFS302 (steps of a window that something orders), DFS705 (what one step may use at a
-    time, used by two at once), DFS706 (ranks that run other collectives than each
-    other) and DFS707 (a step that reads something else than in the model). Warns of
-    windows whose steps never meet (DFS323), or not in captured steps (DFS324), and of
-    streams beside which nothing runs (DFS320), and tells of memory that is kept until
-    the join (DFS703).
+    DFS302 (steps of a window that something orders), DFS404 (what may run beside a
+    kernel that declares no effects), DFS705 (what one step may use at a time, used by
+    two at once), DFS706 (ranks that run other collectives than each other) and DFS707
+    (a step that reads something else than in the model). Warns of windows whose steps
+    never meet (DFS323), or not in captured steps (DFS324), and of streams beside which
+    nothing runs (DFS320), and tells of memory that is kept until the join (DFS703).
     """
     binding = plan.binding
     pieces = binding.schedule.pieces
@@ -45,6 +46,7 @@ def prove(plan: Plan, equal: Collection[str] = ()) -> Result[ProvedPlan]:
     found += diagnostics_of(sequential.run(plan.sequential).faults)
     found += _incomplete(sequential, 1)
     found += disobeyed(plan, machine)
+    found += beside_undeclared(plan, machine)
     found += parting_ranks(binding, machine, sequential.machine, equal)
     if not has_errors(found):
         found += idle_streams(plan, machine)

@@ -197,13 +197,13 @@ def _lines(
 # ---- names ---------------------------------------------------------------------------
 
 
-def _sizes(entries: Sequence[EntrySizes]) -> frozenset[str]:
-    """Names of sizes that some entry has."""
-    return frozenset(
-        name
-        for entry in entries
+def _sizes(entries: Sequence[EntrySizes]) -> dict[str, str]:
+    """Names of sizes that some entry has, with the first one that has it."""
+    return {
+        name: entry.name
+        for entry in reversed(entries)
         for name in (*(d[0] for d in entry.dimensions), *(f[0] for f in entry.fixed))
-    )
+    }
 
 
 def _check_names(
@@ -212,7 +212,7 @@ def _check_names(
     entries: Sequence[EntrySizes],
     elsewhere: Sequence[str],
 ) -> Iterator[Diagnostic]:
-    sizes = _sizes(entries)
+    sizes = set(_sizes(entries))
     names = [*(entry.name for entry in entries), *elsewhere]
     for phase in select.phases:
         if phase.text not in names:
@@ -266,7 +266,7 @@ def _used_facts(
     select: model.Select, facts: Facts, entries: Sequence[EntrySizes]
 ) -> tuple[model.UsedFact, ...]:
     """The facts that conditions read; parameters and sizes go before them."""
-    hidden = {p.name for p in select.parameters} | _sizes(entries) | {PHASE}
+    hidden = {p.name for p in select.parameters} | {*_sizes(entries)} | {PHASE}
     names = {symbol.name for symbol in _symbols(select)} - hidden
     return tuple(
         model.UsedFact(name, facts.known[name], name in facts.given)
@@ -289,7 +289,7 @@ def _check_ranks(
     ]
     if not several:
         return
-    names = {parameter.name for parameter in select.parameters} | _sizes(entries)
+    names = {parameter.name for parameter in select.parameters} | {*_sizes(entries)}
     for symbol in _by_rank(select, names):
         yield Diagnostic(
             "DFS122",

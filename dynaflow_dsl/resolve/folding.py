@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal, TypeAlias
@@ -40,13 +40,13 @@ class Scope:
 class Folder:
     """Folds conditions; what is wrong with them goes into `found`.
 
-    `others` are names that other entries know, for messages.
+    `others` are names that other entries know, each with such an entry, for messages.
     """
 
     scope: Scope
     entry: str
     found: list[Diagnostic]
-    others: Collection[str] = ()
+    others: Mapping[str, str] = field(default_factory=dict)
     opened: dict[str, None] = field(default_factory=dict)
 
     def condition(
@@ -99,7 +99,7 @@ class Folder:
                     "DFS102",
                     f"the entry '{self.entry}' has no size '{name}'",
                     Label(span, "unknown there"),
-                    helps=("write 'phase == ENTRY and' in front of it",),
+                    helps=(f"write 'phase == {self.others[name]} and' in front of it",),
                 )
             )
             return None

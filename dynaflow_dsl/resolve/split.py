@@ -184,6 +184,13 @@ def never_cut(
 ) -> Diagnostic:
     """DFS322: a split whose pieces no step can fill."""
     least = least_rows(split)
+    helps = [f"leave the split out, or run it for steps of {least} rows and more"]
+    if split.weights and len(split.weights) > 2:
+        helps.append("cut into fewer pieces")
+    if len(set(split.weights)) > 1:
+        helps.append("take weights that are closer together")
+    if split.align > 1:
+        helps.append("align the pieces to fewer rows")
     return Diagnostic(
         "DFS322",
         f"no step fills the {len(split.pieces)} pieces of this split, so all run "
@@ -191,7 +198,7 @@ def never_cut(
         Label(place, said),
         others,
         notes=(f"it takes at least {least} rows of {split.dimension}",),
-        helps=("cut into fewer pieces, or align them to fewer rows",),
+        helps=tuple(helps),
         severity=Severity.WARNING,
     )
 

@@ -46,7 +46,8 @@ def evaluate(
                 written_otherwise = name.lower() in ("true", "false")
                 choices = [name.lower()] if written_otherwise else scope
                 declare = (
-                    f"'{name} = ...' in the parentheses behind the schedule's name"
+                    f"'{name} = ...' in the parentheses behind the name of this "
+                    "'schedule' or 'select'"
                 )
                 found.append(unknown_name("value", name, span, choices, declare))
             return scope.get(name)

@@ -37,10 +37,11 @@ STAGGER = """stagger half by 1:
             attn
             join
             mlp"""
-ALONE = """order:
+APART = """order:
             attn
             join
             mlp"""
+ALONE = APART.replace("join", "join[0] after attn[1]\n            join[1]")
 
 
 def text(
@@ -147,6 +148,8 @@ def test_a_changed_kernel_is_refused_when_it_is_loaded(built: Built) -> None:
 def test_a_kernel_without_effects_runs_alone(tmp_path: Path) -> None:
     message = only_message(text("undeclared"))
     assert "error[DFS404]: kernel 'joined' declares no effects" in message
+    message = only_message(text("undeclared", timeline=APART))
+    assert "declares no effects, and attn[1] may run beside it" in message
     built = build(llama_spec(2), text("undeclared", timeline=ALONE), tmp_path)
     assert all(report.ok for report in run_verify(built, batches=(4,)))
 

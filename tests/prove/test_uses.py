@@ -31,6 +31,7 @@ HALVES = """    stream side
         right[0] | left[1]
         right[1]
 """
+APART = BESIDE.replace("left | right", "left\n        right")
 TWO = """
     input x
     l = {left}(x{more}) @ left
@@ -192,3 +193,15 @@ def test_a_rank_that_runs_a_kernel_meets_none_that_runs_its_operations() -> None
             "leave out 'via fused' of part right",
         )
         assert prove(replace(plan, binding=binding), {"batch"}).ok
+
+
+def test_nothing_runs_beside_a_kernel_without_effects() -> None:
+    plan = written(PLAIN, APART).plan
+    blind = replace(kernel("left"), declared=False)
+    (error,) = prove(
+        replace(plan, binding=replace(plan.binding, kernels=(blind,)))
+    ).diagnostics
+    assert error.code == "DFS404"
+    assert error.message == (
+        "kernel 'fused' declares no effects, and right may run beside it"
+    )
