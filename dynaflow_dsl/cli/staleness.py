@@ -135,6 +135,8 @@ def _program_helps(item: Diagnostic) -> tuple[str, ...]:
             "delete the module and its map to have them written again; the edit is "
             "lost",
         )
+    if item.message.startswith("the map of "):
+        return ("delete the module to have both written again; edits of it are lost",)
     if item.message.endswith("is missing"):
         return ('leave out the option "write" of its backend to have it written',)
     if item.message.endswith("is not a generated module"):

@@ -284,5 +284,14 @@ def _check_replaceable(stored: Stored, differs: tuple[Diagnostic, ...]) -> None:
     if stored.text.module is None:
         return
     kept = [item for item in differs if item.code in ("DFS504", "DFS505")]
-    if kept or not stored.generated:
-        refuse(*(kept or differs))
+    # Without its map nothing says whether somebody has edited a module.
+    if kept or not stored.generated or stored.text.map is None:
+        refuse(*(_without_writing(item) for item in kept or differs))
+
+
+def _without_writing(item: Diagnostic) -> Diagnostic:
+    """The ways out of a module that is not written over, however it is asked for."""
+    helps = [each for each in item.helps if "write=True" not in each]
+    if item.code == "DFS504" or item.message.endswith("is missing"):
+        helps.append("delete the module and its map to have both written again")
+    return replace(item, helps=tuple(helps))

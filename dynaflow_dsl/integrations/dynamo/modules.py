@@ -121,6 +121,8 @@ def settle(
     found = compare(relative(files.module), stored, current, "")
     lost = any(item.code in ("DFS504", "DFS505") for item in found)
     foreign = stored.module is not None and not stored.module.startswith(MARK)
+    # Without its map nothing says whether somebody has edited it.
+    lost |= stored.map is None and stored.module not in (None, current.module)
     if (missing and write == "missing") or (
         write == "always" and not lost and not foreign
     ):

@@ -48,7 +48,8 @@ def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_example_of_the_readme_runs() -> None:
     names: dict[str, Any] = {}
-    exec(blocks(README, "python")[3], names)
+    (target,) = (b for b in blocks(README, "python") if "def stack(" in b)
+    exec(target, names)
     names["model"] = names["stack"](layers=2).model
     text = blocks(README, "dfs")[1]
     Path("stack.dfs").write_text(text)

@@ -287,6 +287,20 @@ def test_a_module_that_was_edited_is_not_written_over(tmp_path: Path) -> None:
     assert module().read_text().endswith("# mine\n")
 
 
+def test_without_its_map_a_module_may_have_been_edited(tmp_path: Path) -> None:
+    schedule = made(tmp_path)
+    module().with_suffix(".map.json").unlink()
+    module().write_text(module().read_text() + "# mine\n")
+    for write_ in ("missing", "always"):
+        found = refused(step(schedule=schedule, write=write_))
+        assert found.message == "the map of executors/halves.py is missing"
+        assert found.helps == (
+            "delete the module to have both written again; edits of it are lost",
+        )
+        torch._dynamo.reset()
+    assert module().read_text().endswith("# mine\n")
+
+
 def test_a_file_that_nobody_generated(tmp_path: Path) -> None:
     module().parent.mkdir()
     module().write_text("mine = 1\n")

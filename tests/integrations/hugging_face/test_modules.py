@@ -93,7 +93,13 @@ def test_an_edited_module_is_not_written_over(home: Path) -> None:
     module.write_text(module.read_text() + "\n# mine\n")
     with pytest.warns(RuntimeWarning, match=r"DFS504.*was edited by hand"):
         assert run() == ("in memory",)
-    with pytest.raises(DiagnosticError, match="DFS504"):
+    with pytest.raises(DiagnosticError, match="DFS504") as refused:
+        run(write=True)
+    assert "write=True" not in " ".join(refused.value.diagnostics[0].helps)
+    assert module.read_text().endswith("# mine\n")
+    # Without its map nothing says that it was edited; it is kept all the same.
+    module.with_suffix(".map.json").unlink()
+    with pytest.raises(DiagnosticError, match="is missing"):
         run(write=True)
     assert module.read_text().endswith("# mine\n")
 
