@@ -19,7 +19,7 @@ from dynaflow_dsl import pipeline
 from dynaflow_dsl.cli.files import relative
 from dynaflow_dsl.cli.foreign import import_module_file
 from dynaflow_dsl.cli.modules import MARK, ModuleFiles, ModuleText
-from dynaflow_dsl.cli.staleness import compare, helped_by_program
+from dynaflow_dsl.cli.staleness import compare, helped_by_program, read_map
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 from dynaflow_dsl.diagnostics.render import render
 from dynaflow_dsl.integrations.dynamo.calls import Binds, Step
@@ -30,6 +30,8 @@ from dynaflow_dsl.runtime import Executor, Selected
 from dynaflow_dsl.trace.kernels import KernelReader
 
 _log = logging.getLogger("dynaflow_dsl")
+
+_NOT_OF_SOURCES = ("torch", "transformers", "config", "tensors", "state")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,11 @@ def settle(
     stored = files.read()
     if stored == current:
         return ()
+    if stored.module == current.module and _same_graph(stored.map, current.map):
+        # Lines of the program have moved, or it does something else beside the model.
+        if write != "never":
+            files.write(current)
+        return ()
     # Other ranks write the same files at the same time: of two, one may be there yet.
     missing = stored.module in (None, current.module)
     missing = missing and stored.map in (None, current.map)
@@ -129,6 +136,35 @@ def settle(
         files.write(current)
         return ()
     return helped_by_program(found)
+
+
+def _same_graph(stored: str | None, current: str | None) -> bool:
+    """Whether two maps differ in where the model's code stands, and in nothing else.
+
+    Dynamo has just captured the graph: what it is needs no digest of source files.
+    """
+    return _without_sources(stored) == _without_sources(current)
+
+
+def _without_sources(text: str | None) -> Mapping[str, Any]:
+    document = read_map(text)
+    if document is None:
+        return {}
+    model = document.get("model")
+    operations = document.get("operations")
+    if not isinstance(model, dict) or not isinstance(operations, list):
+        return {}
+    digests = model.get("fingerprint")
+    if not isinstance(digests, dict):
+        return {}
+    # The others are of source files, by the names of classes.
+    stays = {key: digests.get(key) for key in _NOT_OF_SOURCES}
+    kept = {**model, "fingerprint": stays}
+    placed = [
+        {key: value for key, value in each.items() if key != "source"}
+        for each in operations
+    ]
+    return {**document, "model": kept, "operations": placed}
 
 
 def _bind(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from pathlib import Path
 from typing import Any
@@ -245,6 +246,21 @@ def test_a_module_that_is_current_is_used_as_it_is(tmp_path: Path) -> None:
     before = module().stat().st_mtime_ns
     step(schedule=schedule, write="never")(torch.randn(4, 8))
     assert module().stat().st_mtime_ns == before
+
+
+def test_lines_of_the_program_may_move(tmp_path: Path) -> None:
+    """The same graph from another place: the map follows, unless nothing is written."""
+    schedule = made(tmp_path)
+    found = module().with_suffix(".map.json")
+    text = found.read_text()
+    moved = re.sub(r'("source": ".*?\.py:)\d+: ', r"\g<1>1234: ", text)
+    assert moved != text
+    found.write_text(moved)
+    step(schedule=schedule, write="never")(torch.randn(4, 8))
+    assert found.read_text() == moved
+    torch._dynamo.reset()
+    step(schedule=schedule)(torch.randn(4, 8))
+    assert found.read_text() == text
 
 
 def test_a_module_that_may_not_be_written(tmp_path: Path) -> None:
