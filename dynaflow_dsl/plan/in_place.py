@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from dynaflow_dsl.bind.model import AFTER, GAP, Binding, BoundPart
+from dynaflow_dsl.bind.uses import is_collective
 from dynaflow_dsl.graph.model import Size, TensorType
 from dynaflow_dsl.graph.tails import takes_a_copy
 
@@ -54,9 +55,22 @@ class Candidates:
             value not in read
             and part != GAP
             and part not in self._through_kernels
+            and not self._communicates(bound)
             and bound.instances[iteration].outputs.count(value) == 1
             and self._looks_like_its_pieces(value, part)
             and self._fuses(bound, iteration, output)
+        )
+
+    def _communicates(self, part: BoundPart) -> bool:
+        """Whether collectives run in it.
+
+        On a CPU such a part is under way while others run, as long as it writes
+        nothing that is there already.
+        """
+        return any(
+            is_collective(operation)
+            for body in part.bodies
+            for operation in body.operations
         )
 
     def _is_whole(self, part: str) -> bool:

@@ -85,14 +85,24 @@ def make_stream_groups(names: Iterable[str]) -> None:
     """
     for name in names:
         role = role_of(name)
-        if name in _PLAYERS or role not in _PLAYERS:
+        parent = _PLAYERS.get(role) or _named_by_torch(role)
+        if name == role or name in _PLAYERS or parent is None:
             continue
-        parent = _PLAYERS[role]
         if is_stand_in(role):
             made = stand_in_group(parent.size(), parent.rank())
         else:
             made = _of_same_ranks(name, parent, None)
         bind_group(name, made)
+
+
+def _named_by_torch(name: str) -> torch.distributed.ProcessGroup | None:
+    """The group that a model's own code uses by this name, if it is no role."""
+    core: Any = torch._C._distributed_c10d
+    try:
+        found: torch.distributed.ProcessGroup = core._resolve_process_group(name)
+    except RuntimeError:
+        return None
+    return found
 
 
 def host_group(role: str) -> torch.distributed.ProcessGroup:
@@ -114,7 +124,8 @@ def timeout_of(group: torch.distributed.ProcessGroup) -> timedelta:
             options = group._get_backend(torch.device(device)).options
         except (RuntimeError, AttributeError):
             continue
-        return timedelta(seconds=options._timeout.total_seconds())
+        if options is not None:
+            return timedelta(seconds=options._timeout.total_seconds())
     return torch.distributed.distributed_c10d.default_pg_timeout
 
 

@@ -28,7 +28,9 @@ FACTS = {"arch": "sm90"}
 FILES = [
     file
     for file in sorted(SCHEDULES.rglob("*.dfs"))
-    if "\nschedule " in file.read_text(encoding="utf-8")
+    if "\nschedule " in (text := file.read_text(encoding="utf-8"))
+    # Those of engines are for models that only the engine has.
+    and "\nmodel " in text
 ]
 TIMELINE = re.compile(
     r"^(?P<margin> +)(?:order|stagger .*):\n(?:(?P=margin) +[^\n]*\n)+", re.MULTILINE

@@ -405,7 +405,7 @@ PLANTS: dict[Plant, float] = {
     swap_pieces: 0.5,
     read_another: 0.3,
     misplace: 4,
-    drop_step: 60,
+    drop_step: 75,
     drop_name: 1,
     claim_falsely: 22,
     say_falsely: 22,
