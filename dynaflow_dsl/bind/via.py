@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations, islice
+from itertools import islice
 from typing import Protocol
 
 from dynaflow_dsl.bind.kernels import (
@@ -17,7 +17,6 @@ from dynaflow_dsl.bind.model import Binding, Body, BoundKernel, KernelCall
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Result
 from dynaflow_dsl.graph.model import Graph, TensorType, TracedKernel, TrustedKernel
 from dynaflow_dsl.resolve.model import Part, Via
-from dynaflow_dsl.source import Span
 
 # Ways to give a kernel tensors of the part's types, before none is said to fit.
 MOST_ASSIGNMENTS = 24
@@ -44,14 +43,13 @@ def bind_kernels(
     """Find, for every part with `via`, how its programs call the kernel.
 
     Finds DFS401 where a part does something else than the reference, or the kernel
-    writes what that does not, DFS402 for what cannot be imported, DFS403 for what the
-    device cannot give a kernel, and DFS404 for an undeclared kernel in a window.
+    writes what that does not, DFS402 for what cannot be imported, and DFS403 for what
+    the device cannot give a kernel.
     """
     through = [part for part in binding.schedule.parts if part.via is not None]
     types = types_of(binding.graph)
     found: list[Diagnostic] = []
     bound: list[BoundKernel] = []
-    undeclared: dict[str, Part] = {}
     for part in through:
         assert part.via is not None
         found += unmet_needs(part.via, device)
@@ -59,8 +57,6 @@ def bind_kernels(
             said = reader.trusted(part.via)
             found += said.diagnostics
             if (trusted := said.value) is not None:
-                if trusted.mutates is None:
-                    undeclared[part.name] = part
                 bound.append(
                     BoundKernel(
                         part.name,
@@ -85,8 +81,6 @@ def bind_kernels(
                 break
             traced, call = result.value
             last = traced
-            if traced.mutates is None:
-                undeclared[part.name] = part
             found += _check_effects(part, part.via, traced)
             calls.append(call)
         if last is not None:
@@ -98,10 +92,9 @@ def bind_kernels(
                     last.digest,
                     communicator=last.communicator,
                     uses=last.uses,
-                    declared=part.name not in undeclared,
+                    declared=last.mutates is not None,
                 )
             )
-    found += _check_windows(binding, undeclared)
     if found:
         return Result(None, tuple(dict.fromkeys(found)))
     return Result(replace(binding, kernels=tuple(bound)))
@@ -208,30 +201,3 @@ def _check_effects(part: Part, via: Via, traced: TracedKernel) -> Iterator[Diagn
             Label(via.span, "declared otherwise"),
             helps=(f"add '{name}' to 'mutates' of the kernel",),
         )
-
-
-def _check_windows(
-    binding: Binding, undeclared: Mapping[str, Part]
-) -> Iterator[Diagnostic]:
-    """Nothing runs beside a kernel of which nobody says what it touches."""
-    for section in binding.schedule.sections:
-        for window in section.windows:
-            for run, other in combinations(window.runs, 2):
-                for step in (*run.steps, *other.steps):
-                    if step.part in undeclared:
-                        yield _undeclared(undeclared[step.part], window.span)
-
-
-def _undeclared(part: Part, window: Span) -> Diagnostic:
-    assert part.via is not None
-    name = part.via.kernel.name
-    return Diagnostic(
-        "DFS404",
-        f"kernel '{name}' declares no effects, so nothing may run beside it",
-        Label(window, f"part {part.name} runs through it"),
-        (Label(part.via.span, "here"),),
-        helps=(
-            "say what it writes: mutates=() in the kernel, or the names of arguments",
-            "give it a window of its own, on the stream of the steps around it",
-        ),
-    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
 from dynaflow_dsl.bind.model import BoundSection
@@ -61,9 +60,9 @@ def claims(plan: Plan, machine: Machine) -> tuple[int, list[Diagnostic]]:
     pieces = plan.binding.schedule.piece_names
     proved, found = 0, list[Diagnostic]()
     for section, left, right in _claimed(plan):
-        met = _met(section, left, right, machine, pieces)
-        proved += sum(one.first is None for one in met)
-        broken = next((one.first for one in met if one.first is not None), None)
+        met = _passes(section, left, right, machine, pieces)
+        proved += met.count(None)
+        broken = next((pair for pair in met if pair is not None), None)
         if broken is not None:
             found.append(_something_orders(left, right, pieces, broken, machine))
         elif not met and section.section.timeline == "order":
@@ -79,11 +78,9 @@ def apart_in_graphs(
     pieces: one of them runs between two graphs."""
     pieces = plan.binding.schedule.piece_names
     for section, left, right in _claimed(plan):
-        free = _met(section, left, right, machine, pieces)
-        met = _met(section, left, right, in_graphs, pieces)
-        if all(one.first is None for one in free) and (
-            met and all(one.first is not None for one in met)
-        ):
+        free = _passes(section, left, right, machine, pieces)
+        met = _passes(section, left, right, in_graphs, pieces)
+        if not any(free) and met and all(met):
             yield _between_graphs(plan, left, right, in_graphs)
 
 
@@ -95,22 +92,15 @@ def _claimed(plan: Plan) -> Iterator[tuple[BoundSection, ScheduledStep, Schedule
                 yield section, left, right
 
 
-@dataclass(frozen=True, slots=True)
-class _Met:
-    """Two steps of a window in one pass over it; `first` where they are ordered."""
-
-    first: tuple[Step, Step] | None
-
-
-def _met(
+def _passes(
     section: BoundSection,
     left: ScheduledStep,
     right: ScheduledStep,
     machine: Machine,
     pieces: Sequence[str],
-) -> list[_Met]:
-    """The passes in which both steps run."""
-    found = []
+) -> list[tuple[Step, Step] | None]:
+    """For each pass in which both steps run, the two in their order; None without."""
+    found: list[tuple[Step, Step] | None] = []
     # One pass more than there are iterations: `prev` steps stand alone there.
     for p in range(len(section.iterations) + 1):
         first, second = (_run_of(s, p, pieces) for s in (left, right))
@@ -118,8 +108,7 @@ def _met(
             continue
         if ordered(machine, second, first):
             first, second = second, first
-        one = (first, second) if ordered(machine, first, second) else None
-        found.append(_Met(one))
+        found.append((first, second) if ordered(machine, first, second) else None)
     return found
 
 
@@ -129,13 +118,7 @@ def idle_streams(plan: Plan, machine: Machine) -> Iterator[Diagnostic]:
     Of a step's neighbours on another stream only one can be the first that it does not
     follow; if that one follows the step, all later ones do.
     """
-    steps: dict[str, list[Step]] = defaultdict(list)
-    for step, access in machine.accesses.items():
-        steps[access.stream].append(step)
-    times = {
-        stream: [machine.accesses[step].time for step in mine]
-        for stream, mine in steps.items()
-    }
+    steps, times = _by_stream(machine)
     for stream in plan.binding.schedule.streams:
         mine = steps.get(stream.name, [])
         others = [other for other in steps if other != stream.name]
@@ -150,20 +133,28 @@ def idle_streams(plan: Plan, machine: Machine) -> Iterator[Diagnostic]:
 
 def beside_undeclared(plan: Plan, machine: Machine) -> Iterator[Diagnostic]:
     """DFS404: steps beside a kernel of which nobody says what it writes, also where no
-    window puts them there. The host's waits are no order."""
+    window puts them there. The host's waits are no order.
+
+    On another stream they are neighbours: those from the first that the kernel does not
+    follow to the last that does not follow it.
+    """
     undeclared = {each.part: each for each in plan.binding.kernels if not each.declared}
+    if not undeclared:
+        return
+    steps, times = _by_stream(machine)
     said: set[tuple[str, str]] = set()
-    for step, access in machine.accesses.items() if undeclared else ():
+    for step, access in machine.accesses.items():
         if step.part not in undeclared or access.span is None:
             continue
-        for other, theirs in machine.accesses.items():
-            if (
-                theirs.stream != access.stream
-                and theirs.span is not None
-                and (step.part, other.part) not in said
-                and machine.starts[other][access.stream] < access.time
-                and machine.starts[step][theirs.stream] < theirs.time
-            ):
+        for stream in steps.keys() - {access.stream}:
+            first = bisect_right(times[stream], machine.starts[step][stream])
+            for place in range(first, len(steps[stream])):
+                other = steps[stream][place]
+                theirs = machine.accesses[other]
+                if machine.starts[other][access.stream] >= access.time:
+                    break
+                if theirs.span is None or (step.part, other.part) in said:
+                    continue
                 said.add((step.part, other.part))
                 name = undeclared[step.part].via.kernel.name
                 yield _beside(name, access, access.span, theirs, theirs.span)
@@ -182,6 +173,20 @@ def _beside(
             f"run both on one stream: '{through.stream}' or '{other.stream}'",
         ),
     )
+
+
+def _by_stream(
+    machine: Machine,
+) -> tuple[dict[str, list[Step]], dict[str, list[int]]]:
+    """The steps of each stream in their order, and their times."""
+    steps: dict[str, list[Step]] = defaultdict(list)
+    for step, access in machine.accesses.items():
+        steps[access.stream].append(step)
+    times = {
+        stream: [machine.accesses[step].time for step in mine]
+        for stream, mine in steps.items()
+    }
+    return steps, times
 
 
 def _has_neighbour(

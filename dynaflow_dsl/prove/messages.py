@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from dynaflow_dsl.bind.model import AFTER, BEFORE, GAP
 from dynaflow_dsl.bind.uses import GROUP
@@ -26,8 +26,13 @@ CODES: dict[Kind, str] = {
 _FIRST = tuple(CODES)
 
 
-def diagnostics_of(faults: Iterable[Fault]) -> Iterator[Diagnostic]:
-    """One diagnostic for each fault; the same two places in every layer are one."""
+def diagnostics_of(
+    faults: Iterable[Fault], kernels: Collection[str] = ()
+) -> Iterator[Diagnostic]:
+    """One diagnostic for each fault; the same two places in every layer are one.
+
+    `kernels` are the parts that run through one.
+    """
     seen: set[tuple[object, ...]] = set()
     for fault in sorted(faults, key=lambda fault: _FIRST.index(fault.kind)):
         key: tuple[object, ...] = (fault.kind, fault.message)
@@ -35,7 +40,10 @@ def diagnostics_of(faults: Iterable[Fault]) -> Iterator[Diagnostic]:
             key = (fault.kind, _place(fault.span), _place(fault.other), fault.resource)
         if key not in seen:
             seen.add(key)
-            yield _shared(fault) if fault.kind == "shared" else _diagnostic(fault)
+            if fault.kind == "shared":
+                yield _shared(fault, kernels)
+            else:
+                yield _diagnostic(fault)
 
 
 def _place(span: Span) -> tuple[int, int]:
@@ -72,7 +80,7 @@ def _part(access: Access) -> str:
     return access.label.removeprefix("prev.").partition("[")[0]
 
 
-def _shared(fault: Fault) -> Diagnostic:
+def _shared(fault: Fault, kernels: Collection[str]) -> Diagnostic:
     """What one step may use at a time, used by two."""
     here, there, resource = fault.here, fault.there, fault.resource
     assert here is not None
@@ -91,7 +99,12 @@ def _shared(fault: Fault) -> Diagnostic:
     if other is not None and not staggered:
         ways.append(f"write '{here.label} after {other}' in a window below it")
     if resource.what == GROUP:
-        ways.append("give one of them a process group of its own in the model")
+        through = [one for one in map(_part, (here, there)) if one in kernels]
+        ways.append(
+            f"give the kernel of {through[0]} another process group as 'communicator'"
+            if through
+            else "give one of them a process group of its own in the model"
+        )
     return Diagnostic(
         "DFS705",
         fault.message,

@@ -146,10 +146,10 @@ def test_a_changed_kernel_is_refused_when_it_is_loaded(built: Built) -> None:
 
 
 def test_a_kernel_without_effects_runs_alone(tmp_path: Path) -> None:
-    message = only_message(text("undeclared"))
-    assert "error[DFS404]: kernel 'joined' declares no effects" in message
-    message = only_message(text("undeclared", timeline=APART))
-    assert "declares no effects, and attn[1] may run beside it" in message
+    for written in (text("undeclared"), text("undeclared", timeline=APART)):
+        message = only_message(written)
+        assert "error[DFS404]: kernel 'joined' declares no effects" in message
+        assert "and attn[1] may run beside it" in message
     built = build(llama_spec(2), text("undeclared", timeline=ALONE), tmp_path)
     assert all(report.ok for report in run_verify(built, batches=(4,)))
 

@@ -88,6 +88,7 @@ def test_two_kernels_share_what_one_may_use(
     (said,) = found(left, right)
     assert said.code == "DFS705"
     assert said.message == f"right and left use {what} at once"
+    assert not any("in the model" in way for way in said.helps)
 
 
 def test_kernels_with_things_of_their_own() -> None:
