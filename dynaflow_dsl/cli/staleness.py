@@ -66,6 +66,22 @@ def edited_by_hand(stored: ModuleText) -> bool:
     return known.get("body") != hashlib.sha256(stored.module.encode()).hexdigest()
 
 
+def may_be_lost(stored: ModuleText, current: ModuleText) -> bool:
+    """Whether writing over a module could lose what no compilation makes again.
+
+    It is no generated module, one of a later format, edited by hand, or without the map
+    that would tell. A program that writes modules by itself leaves those alone.
+    """
+    if stored.module is None or stored.module == current.module:
+        return False
+    return (
+        not stored.module.startswith(MARK)
+        or read_map(stored.map) is None
+        or edited_by_hand(stored)
+        or unknown_format("", stored, current) is not None
+    )
+
+
 def unknown_format(
     name: str, stored: ModuleText, current: ModuleText
 ) -> Diagnostic | None:

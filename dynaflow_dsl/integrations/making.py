@@ -22,6 +22,7 @@ from dynaflow_dsl.cli.options import Given
 from dynaflow_dsl.cli.project import find_project
 from dynaflow_dsl.cli.staleness import (
     compare,
+    may_be_lost,
     read_map,
     stored_given,
     stored_target,
@@ -168,7 +169,8 @@ def make(
         f'schedule(model, "{schedule.path}", write=True)',
     )
     if write:
-        _check_replaceable(stored, differs)
+        if may_be_lost(stored.text, current):
+            refuse(*map(_without_writing, differs))
         stored.files.write(current)
         return _imported(stored.files)
     kept = tempfile.TemporaryDirectory(prefix="dynaflow_dsl_")
@@ -276,17 +278,6 @@ def _stored(files: ModuleFiles) -> Stored:
         return stored
     inputs = {name: kind.inputs for name, kind in executors_of(module).items()}
     return replace(stored, inputs=inputs)
-
-
-def _check_replaceable(stored: Stored, differs: tuple[Diagnostic, ...]) -> None:
-    """Raise DiagnosticError for a file that is no generated module, or one of a later
-    format, or one that was edited by hand."""
-    if stored.text.module is None:
-        return
-    kept = [item for item in differs if item.code in ("DFS504", "DFS505")]
-    # Without its map nothing says whether somebody has edited a module.
-    if kept or not stored.generated or stored.text.map is None:
-        refuse(*(_without_writing(item) for item in kept or differs))
 
 
 def _without_writing(item: Diagnostic) -> Diagnostic:

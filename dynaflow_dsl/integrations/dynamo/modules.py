@@ -18,8 +18,13 @@ import torch
 from dynaflow_dsl import pipeline
 from dynaflow_dsl.cli.files import relative
 from dynaflow_dsl.cli.foreign import import_module_file
-from dynaflow_dsl.cli.modules import MARK, ModuleFiles, ModuleText
-from dynaflow_dsl.cli.staleness import compare, helped_by_program, read_map
+from dynaflow_dsl.cli.modules import ModuleFiles, ModuleText
+from dynaflow_dsl.cli.staleness import (
+    compare,
+    helped_by_program,
+    may_be_lost,
+    read_map,
+)
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 from dynaflow_dsl.diagnostics.render import render
 from dynaflow_dsl.integrations.dynamo.calls import Binds, Step
@@ -125,17 +130,12 @@ def settle(
     # Other ranks write the same files at the same time: of two, one may be there yet.
     missing = stored.module in (None, current.module)
     missing = missing and stored.map in (None, current.map)
-    found = compare(relative(files.module), stored, current, "")
-    lost = any(item.code in ("DFS504", "DFS505") for item in found)
-    foreign = stored.module is not None and not stored.module.startswith(MARK)
-    # Without its map nothing says whether somebody has edited it.
-    lost |= stored.map is None and stored.module not in (None, current.module)
     if (missing and write == "missing") or (
-        write == "always" and not lost and not foreign
+        write == "always" and not may_be_lost(stored, current)
     ):
         files.write(current)
         return ()
-    return helped_by_program(found)
+    return helped_by_program(compare(relative(files.module), stored, current, ""))
 
 
 def _same_graph(stored: str | None, current: str | None) -> bool:
