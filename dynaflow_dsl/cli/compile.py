@@ -37,6 +37,7 @@ from dynaflow_dsl.cli.staleness import (
     compare_text,
     edited_by_hand,
     made_by_a_program,
+    may_be_lost,
     unknown_format,
 )
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Severity
@@ -238,8 +239,8 @@ def _write(reporter: Reporter, files: ModuleFiles, current: ModuleText) -> None:
     if (unknown := unknown_format(name, stored, current)) is not None:
         reporter.show([unknown])
         return
-    if edited_by_hand(stored):
-        reporter.show([_overwritten(name)])
+    if may_be_lost(stored, current):
+        reporter.show([_overwritten(name, certain=edited_by_hand(stored))])
     # The map names the module's bytes, so the module goes first: a reader that comes
     # between the two finds a module newer than its map and says so.
     files.write(current)
@@ -294,10 +295,13 @@ def _bad_name(file: ScheduleFile, name: str, why: str) -> Diagnostic:
     )
 
 
-def _overwritten(name: str) -> Diagnostic:
+def _overwritten(name: str, *, certain: bool) -> Diagnostic:
+    said = "was edited by hand; the edit is lost"
+    if not certain:
+        said = "had no map that could be read; an edit by hand is lost"
     return Diagnostic(
         code="DFS504",
-        message=f"{name} was edited by hand; the edit is lost",
+        message=f"{name} {said}",
         helps=("change the schedule instead of the module",),
         severity=Severity.WARNING,
     )

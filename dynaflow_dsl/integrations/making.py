@@ -17,6 +17,7 @@ from typing import Any, NoReturn, TypeVar
 from dynaflow_dsl import pipeline
 from dynaflow_dsl.cli.files import relative
 from dynaflow_dsl.cli.foreign import import_module_file
+from dynaflow_dsl.cli.making import with_stored
 from dynaflow_dsl.cli.modules import MARK, ModuleFiles, ModuleText, default_folder
 from dynaflow_dsl.cli.options import Given
 from dynaflow_dsl.cli.project import find_project
@@ -24,7 +25,6 @@ from dynaflow_dsl.cli.staleness import (
     compare,
     may_be_lost,
     read_map,
-    stored_given,
     stored_target,
 )
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError, Result, Severity
@@ -118,16 +118,7 @@ def read(schedule: Path, request: Request) -> ReadSchedule:
     """
     path = relative(schedule)
     folder = request.folder or default_folder(find_project(Path.cwd()))
-    declared = pipeline.declared(path)
-    given = request.given
-    if declared is not None and declared.module is not None:
-        known = stored_given(ModuleFiles.of(folder, declared.module).read())
-        kept = {
-            name: text
-            for name, text in known.parameters.items()
-            if name in declared.parameters
-        }
-        given = given.over(Given(kept, known.facts))
+    given = with_stored(request.given, pipeline.declared(path), folder)
     file: ScheduleFile = settled(pipeline.read_schedule(path, given.parameters))
     if not file.schedules:
         raise ScheduleError(

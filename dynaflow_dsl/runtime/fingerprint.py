@@ -66,6 +66,12 @@ def fingerprint(model: torch.nn.Module) -> dict[str, str]:
     return entries
 
 
+def without_sources(entries: Mapping[str, str]) -> dict[str, str]:
+    """What `fingerprint` gave but digests of source files, by the names of classes."""
+    kept = (*_VERSIONS, "config", "tensors", "state")
+    return {name: entries[name] for name in kept if name in entries}
+
+
 def first_difference(expected: Mapping[str, str], model: torch.nn.Module) -> str | None:
     """The first entry of `expected` in which `model` differs, as part of a sentence.
 

@@ -150,6 +150,21 @@ def test_overwriting_an_edit_is_said(workspace: Workspace, capsys: Capture) -> N
     assert workspace.module.read_text() == text
 
 
+def test_without_a_map_it_is_said_that_there_may_have_been_an_edit(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    assert workspace.compile() == 0
+    text = workspace.module.read_text()
+    workspace.module.with_suffix(".map.json").unlink()
+    assert workspace.compile() == 0
+    assert "DFS504" not in capsys.readouterr().err
+    workspace.module.with_suffix(".map.json").unlink()
+    workspace.change(workspace.module, "side.wait(", "main.wait(")
+    assert workspace.compile() == 0
+    assert "had no map that could be read; an edit by hand" in capsys.readouterr().err
+    assert workspace.module.read_text() == text
+
+
 def test_other_files_are_not_overwritten(workspace: Workspace, capsys: Capture) -> None:
     workspace.module.parent.mkdir()
     workspace.module.write_text("mine = 1\n")

@@ -9,6 +9,7 @@ from dynaflow_dsl.cli.staleness import (
     changed_function,
     compare,
     edited_by_hand,
+    may_be_lost,
     stored_target,
 )
 
@@ -155,3 +156,20 @@ def test_docstrings_and_layout_are_no_differences() -> None:
 
 def test_text_that_is_no_python_differs_from_the_first_function_on() -> None:
     assert changed_function("def (", MODULE) == ("attn", "", "def attn(w, hidden)")
+
+
+@pytest.mark.parametrize(
+    ("stored", "lost"),
+    [
+        (ModuleText(None, None), False),
+        (written(MODULE.replace("hidden, 2", "hidden, 3")), False),
+        (ModuleText(MODULE, None), False),
+        (ModuleText(MODULE.replace("hidden, 2", "hidden, 3"), None), True),
+        (ModuleText(MODULE.replace("hidden, 2", "hidden, 3"), "no map"), True),
+        (ModuleText(MODULE + "# mine\n", written().map), True),
+        (ModuleText("mine = 1\n", None), True),
+        (written(MODULE.replace("hidden, 2", "hidden, 3"), format=99), True),
+    ],
+)
+def test_what_writing_over_a_module_could_lose(stored: ModuleText, lost: bool) -> None:
+    assert may_be_lost(stored, written()) == lost

@@ -1,4 +1,4 @@
-"""Every look into Dynamo while it compiles, in one place.
+"""What Dynamo is at while it compiles: frames, guards, its own way for a graph.
 
 Torch says by none of its public functions which frame a backend's graph is of.
 """

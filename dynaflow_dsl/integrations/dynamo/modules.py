@@ -1,7 +1,8 @@
 """The module of a schedule for a Dynamo graph: compiled, compared with the one on disk.
 
 The rule is that of `dfsc compile`: a module is current while the compiler would write
-the same text.
+the same text. But Dynamo has just captured the graph, so that the map of a current one
+may say of other lines that it comes from there.
 """
 
 from __future__ import annotations
@@ -32,11 +33,10 @@ from dynaflow_dsl.integrations.dynamo.retrace import Retraced
 from dynaflow_dsl.integrations.dynamo.weights import Structure
 from dynaflow_dsl.resolve.model import ScheduleFile
 from dynaflow_dsl.runtime import Executor, Selected
+from dynaflow_dsl.runtime.fingerprint import without_sources
 from dynaflow_dsl.trace.kernels import KernelReader
 
 _log = logging.getLogger("dynaflow_dsl")
-
-_NOT_OF_SOURCES = ("torch", "transformers", "config", "tensors", "state")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +157,7 @@ def _without_sources(text: str | None) -> Mapping[str, Any]:
     digests = model.get("fingerprint")
     if not isinstance(digests, dict):
         return {}
-    # The others are of source files, by the names of classes.
-    stays = {key: digests.get(key) for key in _NOT_OF_SOURCES}
-    kept = {**model, "fingerprint": stays}
+    kept = {**model, "fingerprint": without_sources(digests)}
     placed = [
         {key: value for key, value in each.items() if key != "source"}
         for each in operations
