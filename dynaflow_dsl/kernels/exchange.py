@@ -190,10 +190,11 @@ def push_combine(
 ) -> torch.Tensor:
     """`combine` by stores into the senders' memory, who add up what they find there.
 
-    The sum over choices and the addition to the residual are one kernel.
+    The sum over choices and the addition to the residual are one kernel. A residual of
+    another dtype goes by the reference.
     """
     peers = peers_of(group, rows)
-    if peers is None:
+    if peers is None or rows.dtype != residual.dtype:
         return combined(rows, experts, weights, arrived, residual, local, ranks, group)
     home = sort_by_expert(experts, local * ranks)
     table = tell_counts(peers, "combine_counts", arrived)  # receiver, sender

@@ -69,6 +69,7 @@ class SymmetricPeers:
     device: torch.device
     _made: dict[Any, SharedBuffer] = field(default_factory=dict)
     _handles: dict[str, Any] = field(default_factory=dict)
+    _kept: list[tuple[torch.Tensor, Any]] = field(default_factory=list)
 
     @property
     def rank(self) -> int:
@@ -93,6 +94,8 @@ class SymmetricPeers:
             group = players()[self.role].group_name
             handle = symmetric_memory.rendezvous(mine, group)
             self._handles.setdefault(name, handle)
+            # The mapped buffers of all ranks own nothing: these two keep their memory.
+            self._kept.append((mine, handle))
             ranks = range(self.size)
             self._made[key] = SharedBuffer.of(
                 tuple(handle.get_buffer(rank, shape, dtype) for rank in ranks)

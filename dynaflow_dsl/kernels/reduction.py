@@ -101,10 +101,10 @@ def all_reduce_add_norm(
     As TokenWeave fuses them (arXiv 2505.11329), without NVLink multicast: every rank
     reads the others' numbers where they lie. Two ranks read all rows; with more, each
     adds a share of the rows and writes it to all. `programs` is the size of the grid,
-    which says how many SMs it may take.
+    which says how many SMs it may take. Tensors of several dtypes go by the reference.
     """
     peers = peers_of(group, update)
-    if peers is None:
+    if peers is None or not update.dtype == residual.dtype == weight.dtype:
         return reduced_norm(update, residual, weight, eps, group)
     partials = publish(peers, update)
     if peers.size == 2:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -22,7 +23,7 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.live = 0
         self.peak = 0
-        self._known: dict[int, tuple[StorageWeakRef, int]] = {}
+        self._known: dict[int, tuple[weakref.ref[torch.UntypedStorage], int]] = {}
         self._paused = False
 
     def __torch_dispatch__(
@@ -50,7 +51,6 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
     @contextmanager
     def apart(self) -> Iterator[list[int]]:
         """Gives the bytes that are taken meanwhile, at most at once."""
-        self._drop()
         before, peak = self.live, self.peak
         self.peak = before
         found: list[int] = []
@@ -60,7 +60,6 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def take(self, size: int) -> None:
         """As if that much were taken for a moment."""
-        self._drop()
         self.peak = max(self.peak, self.live + size)
 
     def forget(self, value: Any) -> None:
@@ -73,24 +72,18 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.live -= size
 
     def _note(self, value: Any, *, mine: bool) -> None:
-        self._drop()
         for tensor in _tensors(value):
             storage = tensor.untyped_storage()
-            if storage._cdata not in self._known:
+            key = storage._cdata
+            if key not in self._known:
                 size = int(storage.nbytes()) if mine else 0
-                reference = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
-                self._known[storage._cdata] = reference, size
+                reference = weakref.ref(storage, partial(self._gone, key))
+                self._known[key] = reference, size
                 self.live += size
         self.peak = max(self.peak, self.live)
 
-    def _drop(self) -> None:
-        gone = [
-            key
-            for key, (reference, _) in self._known.items()
-            if reference.expired()  # type: ignore[no-untyped-call]
-        ]
-        for key in gone:
-            self.live -= self._known.pop(key)[1]
+    def _gone(self, key: int, _: object) -> None:
+        self.live -= self._known.pop(key)[1]
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:

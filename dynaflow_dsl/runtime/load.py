@@ -368,7 +368,8 @@ def _load_one(
             for name in texts
         }
     if executor.groups and ranks is not None:
-        if device.type == "cpu":
+        # A thread would run a part when the context of its piece has been left.
+        if device.type == "cpu" and not executor.needs_context:
             streams = streams.with_collectives()
         calls |= {
             name: [

@@ -107,7 +107,7 @@ class Queue:
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         self._streams.current = None
-        self._leave_order()
+        self.leave_order()
 
     def record(self) -> Sequence[UnderWay]:
         """What has to end for all work so far on this stream to be done."""
@@ -128,11 +128,11 @@ class Queue:
         self._broken.set()
         self._broken = threading.Event()
         self._under_way = []
-        self._leave_order()
+        self.leave_order()
 
     def run(self, call: Call, arguments: tuple[Any, ...]) -> Any:
         """Call a part on the host: it follows all that is under way here."""
-        self._leave_order()
+        self.leave_order()
         self.finish()
         return call(*arguments)
 
@@ -140,7 +140,7 @@ class Queue:
         self, call: Call, arguments: tuple[Any, ...], made: Made, failed: Failed
     ) -> Any:
         """Hand a part to the stream's thread; what it returns is filled there."""
-        self._leave_order()
+        self.leave_order()
         inference = torch.is_inference_mode_enabled()
         promised = [one.empty() for one in made.tensors]
         broken = self._broken
@@ -163,7 +163,8 @@ class Queue:
         self._worker.give(one)
         return promised[0] if made.alone else tuple(promised)
 
-    def _leave_order(self) -> None:
+    def leave_order(self) -> None:
+        """A part is called: from here on the stream itself keeps the order."""
         mode, self._in_order = self._in_order, None
         if mode is not None:
             mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
@@ -210,6 +211,7 @@ class CpuQueues(Streams):
                 return call(*arguments)
             if started is None:
                 return queue.run(call, arguments)
+            queue.leave_order()
             key = tuple(map(_described, arguments))
             if key not in known:
                 known[key] = what_is_made(text, arguments)
@@ -279,8 +281,12 @@ def what_is_made(text: Call, arguments: tuple[Any, ...]) -> Made | None:
     )
 
 
+# What the text of a step calls and reads no element with: pieces, and memory for them.
+_READS_NOTHING = (torch.Tensor.__getitem__, torch.empty, torch.permute)
+
+
 class _InOrder(TorchFunctionMode):
-    """Waits for what is under way on a queue before anything is called on it."""
+    """Waits for what is under way on a queue before anything reads on it."""
 
     def __init__(self, queue: Queue) -> None:
         super().__init__()
@@ -293,7 +299,8 @@ class _InOrder(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        self._queue.finish()
+        if func not in _READS_NOTHING:
+            self._queue.finish()
         return func(*args, **(kwargs or {}))
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib import metadata
 
 import torch
@@ -41,14 +41,14 @@ class Ranks:
     `groups` are the names of all process groups of the module, in its order, and
     `statement` what this rank has loaded. With `always`, steps are compared each time
     they begin; else when this rank has not had such a step before, since asking the
-    others keeps the host waiting. Where the device goes on by itself, `watches` says
-    so: steps that hang there are told of.
+    others keeps the host waiting. `watched` is a device that goes on by itself: steps
+    that hang there are told of.
     """
 
     groups: tuple[str, ...]
     statement: Mapping[str, str]
     always: bool
-    watches: bool = False
+    watched: torch.device | None = None
     stalls: StallWatch | None = None
     _met: dict[str, ProcessGroup] = field(default_factory=dict)
     _steps: dict[str, Steps] = field(default_factory=dict)
@@ -80,10 +80,11 @@ class Ranks:
             compare_statements(role, group, self.statement)
             self._steps[role] = Steps(role, group, host_group(role))
         make_stream_groups(self.groups)
-        if self.watches and self._steps:
+        if self.watched is not None and self._steps:
             shortest = min(timeout_of(self._met[role]) for role in self._steps)
-            self.stalls = StallWatch(before(shortest), device_mark)
-            self.stalls.watch()
+            if self.stalls is None:
+                self.stalls = StallWatch(partial(device_mark, self.watched))
+            self.stalls.watch(before(shortest))
 
     def before_step(self, step: str, sizes: Mapping[str, int]) -> None:
         """Compare the step that begins with those of other ranks. Raises RankError.
@@ -119,7 +120,11 @@ class Ranks:
             yield
             return
         self.stalls.begin(step)
-        yield
+        try:
+            yield
+        except BaseException:
+            self.stalls.abandon()
+            raise
         self.stalls.end()
 
     def failed(self, error: Exception) -> None:
@@ -173,7 +178,7 @@ def ranks_of(
         tuple(names),
         statement,
         always=always or device.type == "cpu",
-        watches=device.type == "cuda",
+        watched=device if device.type == "cuda" else None,
     )
     ranks.meet()
     return ranks

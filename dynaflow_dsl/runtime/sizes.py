@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice, product
 from typing import Generic, Protocol, TypeVar
@@ -21,6 +22,9 @@ _MOST_SAMPLES = 1000
 # Larger sizes of a dimension without an upper bound are compiled for when a step first
 # has them: few have, and compilers index large tensors in another way.
 _LARGEST = 1024
+
+
+_COMPILING = threading.RLock()
 
 
 class Conditional(Protocol):
@@ -67,6 +71,14 @@ class Compilations(Generic[Compiled]):
 
     def fitting(self, sizes: Mapping[str, int]) -> Compiled | None:
         """What was compiled for `sizes`, now if need be; None where nothing can be."""
+        known = self.known(sizes)
+        if known is not None:
+            return known
+        # Streams of the CPU may ask at once, and compilers are set up process-wide.
+        with _COMPILING:
+            return self._made_for(sizes)
+
+    def _made_for(self, sizes: Mapping[str, int]) -> Compiled | None:
         known = self.known(sizes)
         if known is not None:
             return known

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 import torch
 
 from dynaflow_dsl.runtime import RankError, bind_group, release_group
+from dynaflow_dsl.runtime.queues import CpuQueues
 from dynaflow_dsl.runtime.streams import one_stream
 from tests.end_to_end.building import Built, build
 from tests.runtime import small_ranks
@@ -114,3 +118,66 @@ def test_compiled_parts_are_under_way_too(built: Built, tmp_path: Path) -> None:
     play(lambda number: True, log)
     in_turn = built.module.load(built.spec.model, cache=tmp_path, streams=one_stream)
     assert torch.equal(found, in_turn(x))
+
+
+def test_parts_in_a_row_are_handed_over_without_a_wait() -> None:
+    """The second one's arguments are looked at and cut, and nothing of them is read."""
+    may_begin = threading.Event()
+    streams = CpuQueues(["comm"])
+    (comm,) = streams._queues
+
+    def held(x: torch.Tensor) -> torch.Tensor:
+        assert may_begin.wait(20)
+        return x + 1
+
+    call = streams.led(held, lambda x: x + 1, lambda: lambda error: error)
+    x = torch.arange(4.0)
+    with comm:
+        first = call(x[0:2])
+    with comm:
+        second = call(first[0:1])
+        whole = torch.empty(2, 1)
+    assert whole.shape == (2, 1)
+    assert not may_begin.is_set()
+    may_begin.set()
+    streams.join()
+    assert torch.equal(first, x[0:2] + 1)
+    assert torch.equal(second, x[0:1] + 2)
+
+
+def test_what_joins_pieces_waits_for_them() -> None:
+    streams = CpuQueues(["comm"])
+    (comm,) = streams._queues
+    call = streams.led(lambda x: x + 1, lambda x: x + 1, lambda: lambda error: error)
+    x = torch.arange(4.0)
+    with comm:
+        pieces = [call(x[0:2])]
+    with comm:
+        pieces.append(call(x[2:4]))
+    with comm:
+        joined = torch.cat(pieces)
+    assert torch.equal(joined, x + 1)
+
+
+def test_parts_run_in_the_context_of_their_piece(tmp_path: Path) -> None:
+    """A thread would run them when it has been left."""
+    inside: list[slice] = []
+    seen: list[list[slice]] = []
+
+    @contextmanager
+    def context(rows: slice) -> Iterator[None]:
+        inside.append(rows)
+        yield
+        inside.pop()
+
+    def may_end(number: int) -> bool:
+        seen.append(list(inside))
+        return True
+
+    spec = replace(small_ranks.target(), context=context)
+    built = build(spec, small_ranks.HALVES, tmp_path)
+    play(may_end, [])
+    step = built.module.load(spec.model, compile=False, context=context)
+    step(torch.randn(6, small_ranks.WIDTH))
+    assert seen
+    assert all(len(rows) == 1 for rows in seen)

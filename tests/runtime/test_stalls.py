@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 
 from dynaflow_dsl.runtime.stalls import StallWatch, before
@@ -14,11 +15,11 @@ class Device:
         self.now, self.done = 0.0, False
         self.told: list[str] = []
         self.watch = StallWatch(
-            timedelta(seconds=30),
-            lambda: lambda: self.done,
-            lambda: self.now,
-            self.told.append,
+            lambda: lambda: self.done, lambda: self.now, self.told.append
         )
+        # The test looks itself.
+        self.watch._thread = threading.current_thread()
+        self.watch.watch(timedelta(seconds=30))
 
     def after(self, seconds: float) -> list[str]:
         """What has been told when so much time is over."""
@@ -65,6 +66,38 @@ def test_a_step_that_failed_is_not_told_again() -> None:
     device.watch.begin("halves, entry decode")
     device.watch.abandon()
     assert device.after(100) == []
+
+
+def test_a_host_that_runs_ahead_does_not_hide_the_step_that_hangs() -> None:
+    device = Device()
+    for number in range(6):
+        device.watch.begin(f"halves, step {number}")
+        device.watch.end()
+        device.after(6)
+    (said,) = device.told
+    assert "halves, step 0, has not ended" in said
+
+
+def test_a_step_has_its_time_when_those_before_it_have_ended() -> None:
+    device = Device()
+    first, second = [False], [False]
+    for ended in (first, second):
+        device.watch._mark = lambda ended=ended: lambda: ended[0]
+        device.watch.begin("halves, entry decode")
+        device.watch.end()
+    device.after(25)
+    first[0] = True
+    assert device.after(6) == []
+    assert device.after(29) == []
+    assert len(device.after(2)) == 1
+
+
+def test_inputs_that_are_refused_do_not_end_the_step_before() -> None:
+    device = Device()
+    device.watch.begin("halves, entry decode")
+    device.watch.end()
+    device.watch.abandon()
+    assert len(device.after(31)) == 1
 
 
 def test_the_limit_lies_before_the_end_of_the_process() -> None:

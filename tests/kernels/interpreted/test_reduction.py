@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from dynaflow_dsl.kernels import reduction
 from dynaflow_dsl.kernels.reduction import all_reduce_add_norm, copied_all_reduce
 from tests.kernels.ranks import Rank, World
 
@@ -76,3 +77,16 @@ def test_fused_norms(
         near = {"atol": 0.05, "rtol": 0.02} if dtype == torch.bfloat16 else {}
         assert_close(hidden, residual + update, **near)
         assert_close(normed, norm(hidden, weight, 1e-5), **near)
+
+
+def test_tensors_of_several_dtypes_go_by_the_reference(
+    meeting: dict[str, Rank], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A buffer of one dtype would be read as one of another."""
+    monkeypatch.setattr(reduction, "reduced", lambda tensor, group: tensor * 2)
+    update = torch.randn(3, 8).to(torch.bfloat16)
+    residual, weight = torch.randn(3, 8), torch.randn(8)
+    meeting["tp0"] = Rank(World(2), 0)
+    hidden, normed = all_reduce_add_norm(update, residual, weight, 1e-5, "tp0")
+    assert torch.equal(hidden, residual + update * 2)
+    assert_close(normed, norm(hidden, weight, 1e-5))
