@@ -29,13 +29,40 @@ def project_root(path: Path) -> Path | None:
     return None
 
 
+def of_library(name: str) -> bool:
+    """Whether a name is that of a file of the shipped library."""
+    return name.startswith(LIBRARY)
+
+
+def library_file(name: str) -> tuple[Path, str] | Unreadable:
+    """A file of the shipped library, and its plain name: `std:llama/halves.dfs`.
+
+    That name is the same wherever the package is installed.
+    """
+    library = folder("schedules").resolve()
+    inside = posixpath.normpath(name.removeprefix(LIBRARY))
+    path = (library / inside).resolve()
+    if not path.is_relative_to(library):
+        return Unreadable("it lies outside the shipped library", (ALLOWED,))
+    if not path.is_file():
+        files = sorted(library.rglob("*.dfs"))
+        names = [f"{LIBRARY}{file.relative_to(library).as_posix()}" for file in files]
+        close = difflib.get_close_matches(f"{LIBRARY}{inside}", names, n=1)
+        more = ", ..." if len(names) > 5 else ""
+        shown = f"the library has {', '.join(names[:5])}{more}"
+        helps = tuple(f"did you mean '{other}'?" for other in close) or (shown,)
+        return Unreadable("there is no such file", helps)
+    return path, f"{LIBRARY}{inside}"
+
+
 def file_reader(main: Source) -> Reader:
     """Reads what the file of a source imports, and what those files import.
 
     Nothing outside the main file's project is read, nor outside its folder when it is
     of no project; links count as what they lead to. One file is one source.
     """
-    start = Path(main.name).absolute()
+    found = library_file(main.name) if of_library(main.name) else None
+    start = found[0] if isinstance(found, tuple) else Path(main.name).absolute()
     root = (project_root(start) or start.parent).resolve()
     known: dict[Path, Source] = {start.resolve(): main}
 
@@ -56,8 +83,7 @@ def file_reader(main: Source) -> Reader:
 def _read(
     importer: Source, name: str, root: Path, known: dict[Path, Source]
 ) -> Source | Unreadable:
-    inside = importer.name.startswith(LIBRARY)
-    if name.startswith(LIBRARY) or inside:
+    if of_library(name) or of_library(importer.name):
         return _read_library(importer, name, known)
     if not name or "\\" in name or Path(name).is_absolute() or ":" in name:
         return Unreadable("this is no relative path", (ALLOWED,))
@@ -77,24 +103,11 @@ def _read(
 def _read_library(
     importer: Source, name: str, known: dict[Path, Source]
 ) -> Source | Unreadable:
-    library = folder("schedules").resolve()
-    inside = name.removeprefix(LIBRARY)
-    if inside == name:
+    if not of_library(name):
         home = posixpath.dirname(importer.name.removeprefix(LIBRARY))
-        inside = posixpath.join(home, name)
-    inside = posixpath.normpath(inside)
-    path = (library / inside).resolve()
-    if not path.is_relative_to(library):
-        return Unreadable("it lies outside the shipped library", (ALLOWED,))
-    if not path.exists():
-        files = sorted(library.rglob("*.dfs"))
-        names = [f"{LIBRARY}{file.relative_to(library).as_posix()}" for file in files]
-        close = difflib.get_close_matches(f"{LIBRARY}{inside}", names, n=1)
-        more = ", ..." if len(names) > 5 else ""
-        shown = f"the library has {', '.join(names[:5])}{more}"
-        helps = tuple(f"did you mean '{other}'?" for other in close) or (shown,)
-        return Unreadable("there is no such file", helps)
-    return _source(path, f"{LIBRARY}{inside}", known)
+        name = f"{LIBRARY}{posixpath.join(home, name)}"
+    found = library_file(name)
+    return found if isinstance(found, Unreadable) else _source(*found, known)
 
 
 def _source(path: Path, name: str, known: dict[Path, Source]) -> Source | Unreadable:

@@ -20,7 +20,12 @@ from dynaflow_dsl.bind import (
 from dynaflow_dsl.bind.uses import groups
 from dynaflow_dsl.diagnostics import Diagnostic, Result
 from dynaflow_dsl.graph.model import Graph, TracedModel
-from dynaflow_dsl.imports import file_reader, project_root
+from dynaflow_dsl.imports import (
+    file_reader,
+    library_file,
+    of_library,
+    project_root,
+)
 from dynaflow_dsl.plan import plan
 from dynaflow_dsl.prove import ProvedPlan, prove
 from dynaflow_dsl.resolve import (
@@ -81,22 +86,36 @@ class Declared:
 
 
 def read_source(path: str | Path) -> Result[Source]:
-    """The text of a file, with plain line ends; DFS113 when it is not UTF-8 text."""
-    read = read_exactly(path)
+    """The text of a file, with plain line ends; DFS113 when it is not UTF-8 text.
+
+    `std:llama/halves.dfs` is a file of the shipped library, and stays its name.
+    """
+    read = _read_library(path) if of_library(str(path)) else read_exactly(path)
     return Result(read.value and with_plain_line_ends(read.value), read.diagnostics)
 
 
 def read_exactly(path: str | Path) -> Result[Source]:
     """The text of a file as it lies on disk; DFS113 as for `read_source`."""
+    return _read(Path(path), Path(path).as_posix())
+
+
+def _read_library(name: str | Path) -> Result[Source]:
+    found = library_file(str(name))
+    if isinstance(found, tuple):
+        return _read(*found)
+    message = f"{name} cannot be read: {found.reason}"
+    return Result(None, (Diagnostic("DFS113", message, helps=found.helps),))
+
+
+def _read(path: Path, name: str) -> Result[Source]:
     try:
-        return Result(Source(Path(path).as_posix(), Path(path).read_bytes().decode()))
+        return Result(Source(name, path.read_bytes().decode()))
     except UnicodeDecodeError as error:
         reason = f"it is not UTF-8 text (byte {error.start})"
     except (OSError, ValueError) as error:
         # A null byte in the name is a ValueError.
         reason = getattr(error, "strerror", None) or str(error)
-    message = f"{Path(path).as_posix()} cannot be read: {reason}"
-    return Result(None, (Diagnostic("DFS113", message),))
+    return Result(None, (Diagnostic("DFS113", f"{name} cannot be read: {reason}"),))
 
 
 def with_plain_line_ends(source: Source) -> Source:
@@ -346,7 +365,11 @@ def declared(path: str) -> Declared | None:
         named[0].name.span if len(named) == 1 else None,
         frozenset(parameters),
         frozenset(
-            posixpath.normpath(posixpath.join(home, each.file.value))
+            posixpath.normpath(
+                each.file.value
+                if of_library(each.file.value)
+                else posixpath.join(home, each.file.value)
+            )
             for each in imports
         ),
     )
@@ -359,8 +382,11 @@ def _module_name(schedules: Sequence[str], path: str) -> str:
 def stable_name(path: str) -> str:
     """A file's path from the root of its project, the same wherever dfsc is run.
 
-    A file of no project goes by its name alone.
+    A file of no project goes by its name alone, and one of the shipped library by its
+    name there.
     """
+    if of_library(path):
+        return path
     absolute = Path(path).absolute()
     root = project_root(absolute)
     return absolute.relative_to(root).as_posix() if root else absolute.name

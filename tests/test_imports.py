@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dynaflow_dsl import resources
+from dynaflow_dsl import pipeline, resources
 from dynaflow_dsl.diagnostics import Diagnostic, render
 from dynaflow_dsl.pipeline import read_schedule
 
@@ -211,3 +211,34 @@ def test_messages_show_both_files_in_every_form(project: Path) -> None:
     assert "(used at a.dfs:6:9)" in concise
     assert '"file": "lib/parts.dfs"' in data
     assert '"file": "a.dfs"' in data
+
+
+def test_a_file_of_the_library_is_read_by_its_name_there(library: Path) -> None:
+    text = USE.format(file="parts.dfs").replace("attn, mlp", "attn\n            mlp")
+    write(library / "llama" / "halves.dfs", text)
+    name = "std:llama/halves.dfs"
+    file = read_schedule(name).unwrap()
+    assert str(file.schedules[0].span).startswith(f"{name}:3:")
+    assert pipeline.stable_name(name) == name
+    known = pipeline.declared(name)
+    assert known is not None
+    assert known.imports == {"std:llama/parts.dfs"}
+    # Wherever it is installed: the folder is in no name.
+    assert str(library) not in render(read_schedule(f"{name}x").diagnostics)
+
+
+def test_a_file_that_the_library_has_not(library: Path) -> None:
+    (found,) = read_schedule("std:llama/part.dfs").diagnostics
+    assert found.message == "std:llama/part.dfs cannot be read: there is no such file"
+    assert found.helps == ("did you mean 'std:llama/parts.dfs'?",)
+    (found,) = read_schedule("std:llama").diagnostics
+    assert found.code == "DFS113"
+    (found,) = read_schedule("std:../../outside.dfs").diagnostics
+    assert "outside the shipped library" in found.message
+
+
+def test_imports_of_the_library_keep_their_names(library: Path) -> None:
+    write(Path("deep/a.dfs"), 'dfs 1\nfrom "std:llama/parts.dfs" import layer\n')
+    known = pipeline.declared("deep/a.dfs")
+    assert known is not None
+    assert known.imports == {"std:llama/parts.dfs"}

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
+from dynaflow_dsl.imports import LIBRARY, of_library
 
 
 def schedule_files(paths: Iterable[str]) -> tuple[str, ...]:
@@ -19,26 +20,27 @@ def schedule_files(paths: Iterable[str]) -> tuple[str, ...]:
     Names are relative to the current folder, so that diagnostics and generated modules
     say the same wherever the checkout lies. A file that does not exist is kept: reading
     it says so. Below a folder, hidden folders and virtual environments are left out,
-    and links to folders are not followed.
+    and links to folders are not followed. Files of the shipped library have names of
+    their own, `std:llama/halves.dfs`.
     """
     found: dict[str, None] = {}
     paths = tuple(paths)
     if "" in paths:
         raise click.UsageError("a path is empty")
-    for path in map(Path, paths):
-        if is_folder(path):
-            members = sorted(schedules_below(path))
+    for path in paths:
+        if not of_library(path) and is_folder(Path(path)):
+            members = sorted(schedules_below(Path(path)))
             if not members:
-                raise click.UsageError(f"no .dfs file in {relative(path)}")
+                raise click.UsageError(f"no .dfs file in {relative(Path(path))}")
             found |= dict.fromkeys(map(relative, members))
         else:
-            found[relative(path)] = None
+            found[schedule_name(path)] = None
     return tuple(found)
 
 
 def schedule_file(path: str) -> str:
     """One schedule file, by its name as `schedule_files` gives it."""
-    if path and is_folder(Path(path)):
+    if path and not of_library(path) and is_folder(Path(path)):
         raise click.UsageError(f"{path} is a folder: name one schedule file")
     (found,) = schedule_files([path])
     return found
@@ -66,14 +68,27 @@ def schedules_below(folder: Path) -> Iterator[Path]:
                 yield here / name
 
 
+def schedule_name(path: str | os.PathLike[str]) -> str:
+    """The name of a schedule file in messages and modules.
+
+    That is its path as seen from the current folder, or its name in the library.
+    """
+    name = os.fspath(path)
+    return name if of_library(name) else relative(Path(name))
+
+
 def relative(path: Path) -> str:
     """A path as seen from the current folder, with forward slashes."""
     return Path(os.path.relpath(path)).as_posix()
 
 
 def snapshot_path(schedule: str) -> Path:
-    """Where the snapshot of a schedule lies: `halves.dfs` -> `halves.graph.json`."""
-    return Path(schedule).with_suffix(".graph.json")
+    """Where the snapshot of a schedule lies: `halves.dfs` -> `halves.graph.json`.
+
+    That of a file of the library lies in the current folder.
+    """
+    path = Path(schedule.removeprefix(LIBRARY))
+    return Path(path.name if of_library(schedule) else path).with_suffix(".graph.json")
 
 
 def read_text(path: Path) -> str | None:

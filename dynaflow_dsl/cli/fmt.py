@@ -15,6 +15,7 @@ from dynaflow_dsl.cli.report import Reporter, output_format_option
 from dynaflow_dsl.cli.running import chosen_files, current_project, going_on
 from dynaflow_dsl.diagnostics import Diagnostic
 from dynaflow_dsl.formatting import format_source, not_formatted
+from dynaflow_dsl.imports import of_library
 from dynaflow_dsl.source import Source
 
 STDIN = "-"
@@ -69,6 +70,8 @@ def _format_stdin(reporter: Reporter, *, check: bool, diff: bool) -> None:
 
 
 def _format_file(reporter: Reporter, path: str, *, check: bool, diff: bool) -> None:
+    if of_library(path):
+        raise click.UsageError(f"{path} is a file of the package: fmt writes your own")
     read = pipeline.read_exactly(path)
     reporter.show(read.diagnostics)
     formatted = _format(reporter, read.value) if read.value is not None else None

@@ -19,7 +19,8 @@ from dynaflow_dsl.cli.staleness import (
     read_map,
 )
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
-from dynaflow_dsl.imports import project_root
+from dynaflow_dsl.imports import library_file, of_library, project_root
+from dynaflow_dsl.resolve import Unreadable
 
 MAP = ".map.json"
 
@@ -120,31 +121,33 @@ def _source_of(name: str, stored: ModuleText) -> str | None:
     return None
 
 
-def _places(source: str, folder: Path, known: Mapping[str, str]) -> list[Path] | None:
+def _places(source: str, folder: Path, known: Mapping[str, str]) -> list[str] | None:
     """The files that a module may mean by the name of its schedule; None when they may
     be where nobody looks.
 
-    A name counts from the root of the project. Modules in a folder of another project
-    are that one's affair. Without a project a file goes by its name alone, and may lie
-    anywhere below the current folder.
+    A name counts from the root of the project, or is one of the shipped library.
+    Modules in a folder of another project are that one's affair. Without a project a
+    file goes by its name alone, and may lie anywhere below the current folder.
     """
     if source in known:
-        return [Path(known[source])]
+        return [known[source]]
     root = project_root(Path.cwd() / "here")
     if not folder.resolve().is_relative_to((root or Path.cwd()).resolve()):
         return None
+    if of_library(source):
+        return [] if isinstance(library_file(source), Unreadable) else [source]
     if root is not None:
-        return [root / source] if (root / source).is_file() else []
-    return [path for path in schedules_below(Path()) if path.name == source]
+        return [relative(root / source)] if (root / source).is_file() else []
+    return [relative(p) for p in schedules_below(Path()) if p.name == source]
 
 
 def _why(
-    name: str, source: str, places: Sequence[Path] | None, folder: Path
+    name: str, source: str, places: Sequence[str] | None, folder: Path
 ) -> str | None:
     """Why no file makes a module; None when one does, or might."""
     if places is None:
         return None
-    declared = [pipeline.declared(relative(path)) for path in places]
+    declared = [pipeline.declared(path) for path in places]
     if any(each is None or each.module == name for each in declared):
         return None
     others = [each.module for each in declared if each is not None and each.module]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dynaflow_dsl.cli.files import relative
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
-from dynaflow_dsl.imports import LIBRARY, file_reader
+from dynaflow_dsl.imports import file_reader, of_library
 from dynaflow_dsl.pipeline import with_plain_line_ends
 from dynaflow_dsl.resolve import Reader, Unreadable
 from dynaflow_dsl.source import Source
@@ -81,7 +81,7 @@ def read_revision(revision: str, path: str) -> tuple[Source, Reader]:
     on_disk = file_reader(Source(path, ""))
 
     def read(importer: Source, name: str) -> Source | Unreadable:
-        if name.startswith(LIBRARY) or importer.name.startswith(LIBRARY):
+        if of_library(name) or of_library(importer.name):
             return on_disk(importer, name)
         home = posixpath.dirname(importer.name.removeprefix(f"{revision}:"))
         try:
@@ -97,9 +97,11 @@ def read_revision(revision: str, path: str) -> tuple[Source, Reader]:
 
 
 def split_revision(text: str) -> tuple[str, str] | None:
-    """`REVISION:PATH` taken apart; None for the name of a file that exists, or when
-    there is no colon.
+    """`REVISION:PATH` taken apart; None for the name of a file that exists, one of the
+    shipped library, or when there is no colon.
     """
+    if of_library(text):
+        return None
     revision, colon, path = text.partition(":")
     if not colon or not revision or not path or Path(text).exists():
         return None

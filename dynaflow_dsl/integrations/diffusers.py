@@ -79,7 +79,7 @@ def schedule(
     given = Given(dict(parameters or {}), dict(facts or {}))
     request = Request(None if folder is None else Path(folder), write, given)
     made = given_module(schedule) if isinstance(schedule, ModuleType) else None
-    file = None if isinstance(schedule, ModuleType) else read(Path(schedule), request)
+    file = None if isinstance(schedule, ModuleType) else read(schedule, request)
     loading = Loading(
         {
             "compile": compile,

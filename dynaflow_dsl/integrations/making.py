@@ -6,6 +6,7 @@ text that comes out equals the one on disk.
 
 from __future__ import annotations
 
+import os
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping
@@ -15,7 +16,7 @@ from types import ModuleType
 from typing import Any, NoReturn, TypeVar
 
 from dynaflow_dsl import pipeline
-from dynaflow_dsl.cli.files import relative
+from dynaflow_dsl.cli.files import relative, schedule_name
 from dynaflow_dsl.cli.foreign import import_module_file
 from dynaflow_dsl.cli.making import with_stored
 from dynaflow_dsl.cli.modules import MARK, ModuleFiles, ModuleText, default_folder
@@ -110,13 +111,13 @@ class MadeModule:
         return f"{self.module.__name__}.py"
 
 
-def read(schedule: Path, request: Request) -> ReadSchedule:
+def read(schedule: str | os.PathLike[str], request: Request) -> ReadSchedule:
     """Read a schedule file, and the module that was committed for it.
 
     What that module was made with holds below what the request gives. Raises
     DiagnosticError, and ScheduleError (DFS830) for a file without schedules.
     """
-    path = relative(schedule)
+    path = schedule_name(schedule)
     folder = request.folder or default_folder(find_project(Path.cwd()))
     given = with_stored(request.given, pipeline.declared(path), folder)
     file: ScheduleFile = settled(pipeline.read_schedule(path, given.parameters))

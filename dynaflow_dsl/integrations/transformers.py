@@ -136,7 +136,7 @@ def _made(
     """The module to run: the one given, the committed one, or one made now."""
     if isinstance(schedule, ModuleType):
         return given_module(schedule)
-    known = read(Path(schedule), request)
+    known = read(schedule, request)
     prompts: int | Literal["any"] | None = sequence or "any"
     decode = True
     if (stored := _stored_lengths(known)) is not None:

@@ -35,6 +35,17 @@ def test_a_folder_without_schedules_is_refused(tmp_path: Path) -> None:
         files.schedule_files(["empty"])
 
 
+def test_files_of_the_library_keep_their_names(tmp_path: Path) -> None:
+    (tmp_path / "std:a.dfs").mkdir()
+    assert files.schedule_files(["std:a.dfs", "std:llama/halves.dfs"]) == (
+        "std:a.dfs",
+        "std:llama/halves.dfs",
+    )
+    assert files.schedule_file("std:a.dfs") == "std:a.dfs"
+    snapshot = files.snapshot_path("std:llama/halves.dfs")
+    assert snapshot == Path("halves.graph.json")
+
+
 def test_writing_makes_folders_and_leaves_nothing_beside(tmp_path: Path) -> None:
     path = tmp_path / "new" / "module.py"
     files.write_text(path, "a\nb\n")

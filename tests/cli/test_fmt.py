@@ -152,3 +152,12 @@ def test_json_holds_the_difference(workspace: Workspace, capsys: Capture) -> Non
     document = json.loads(capsys.readouterr().out)
     assert [found["code"] for found in document["diagnostics"]] == ["DFS021"]
     assert document["results"][0]["file"] == "stack.dfs"
+
+
+def test_files_of_the_library_are_not_written(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    before = workspace.files()
+    assert run(["fmt", "std:llama/halves.dfs"]) == 2
+    assert "is a file of the package" in capsys.readouterr().err
+    assert workspace.files() == before

@@ -12,7 +12,7 @@ import torch
 
 from dynaflow_dsl import pipeline
 from dynaflow_dsl.bind.selectors import matches
-from dynaflow_dsl.cli.files import relative
+from dynaflow_dsl.cli.files import relative, schedule_name
 from dynaflow_dsl.cli.modules import ModuleFiles, default_folder
 from dynaflow_dsl.cli.project import find_project
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
@@ -247,7 +247,7 @@ def session(model: torch.nn.Module, options: Options) -> Session:
 
     A file that changed since is another schedule.
     """
-    path = relative(Path(options.schedule))
+    path = schedule_name(options.schedule)
     read = pipeline.read_schedule(path, options.parameters)
     file = read.unwrap()
     check_runs_one(file, path)

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError, Label
 from dynaflow_dsl.integrations.dynamo.options import Options, read_options
 from dynaflow_dsl.resolve.model import ScheduleFile
-from dynaflow_dsl.resources import folder
 from dynaflow_dsl.trace.model import Scalar
 
 # The table of `additional_config` that is read here.
 KEY = "dynaflow"
-
-# How the schedules that ship with this package are named.
-LIBRARY = "std:"
 
 # Options of the torch.compile backend that mean the same here. What inputs mean is the
 # engine's, and so are captures.
@@ -59,11 +54,7 @@ def options_of(config: Any) -> Options:
                     )
                 ]
             )
-    options = read_options({**given, "capture": False})
-    if options.schedule.startswith(LIBRARY):
-        path = folder("schedules") / options.schedule.removeprefix(LIBRARY)
-        options = replace(options, schedule=str(path))
-    return options
+    return read_options({**given, "capture": False})
 
 
 def facts_of(config: Any) -> dict[str, Scalar]:

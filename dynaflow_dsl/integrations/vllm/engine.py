@@ -13,7 +13,7 @@ from torch._guards import tracing
 from torch.fx import GraphModule
 
 from dynaflow_dsl import pipeline
-from dynaflow_dsl.cli.files import relative
+from dynaflow_dsl.cli.files import relative, schedule_name
 from dynaflow_dsl.cli.modules import ModuleFiles, default_folder
 from dynaflow_dsl.cli.project import find_project
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
@@ -33,7 +33,12 @@ from dynaflow_dsl.integrations.vllm.graphs import (
     trace_graph,
 )
 from dynaflow_dsl.integrations.vllm.operators import know_operators
-from dynaflow_dsl.integrations.vllm.step import EngineStep, Made, file_digest
+from dynaflow_dsl.integrations.vllm.step import (
+    EngineStep,
+    Made,
+    file_digest,
+    lasting_name,
+)
 
 # The engine shows what loggers of its own name say.
 _log = logging.getLogger("vllm.dynaflow")
@@ -71,7 +76,7 @@ def _scheduled(
     know_operators()
     config: Any = model.vllm_config
     options = options_of(config)
-    path = relative(Path(options.schedule))
+    path = schedule_name(options.schedule)
     file = pipeline.read_schedule(path, options.parameters).unwrap()
     check_runs_one(file, path)
     check_splits(file, config)
@@ -94,7 +99,7 @@ def _scheduled(
             device_of(examples),
             options.load,
             any(binding.schedule.split is not None for binding in compiled.bindings),
-            Path(options.schedule).absolute(),
+            lasting_name(options.schedule),
             options.parameters,
             file.digest,
         )

@@ -16,6 +16,7 @@ from torch._dynamo.aot_compile_types import SerializableCallable
 
 from dynaflow_dsl import pipeline
 from dynaflow_dsl.cli.foreign import import_module_file
+from dynaflow_dsl.imports import of_library
 from dynaflow_dsl.integrations.dynamo.calls import Bindings, GraphCall
 from dynaflow_dsl.integrations.dynamo.model import Interface
 from dynaflow_dsl.integrations.dynamo.modules import LoadOptions
@@ -51,7 +52,7 @@ class Made:
     device: torch.device
     options: LoadOptions
     splits: bool
-    schedule: Path
+    schedule: str
     parameters: Mapping[str, str]
     said: str
 
@@ -101,6 +102,11 @@ class EngineStep(SerializableCallable):
         if file_digest(made.module) != made.digest:
             raise Stale(f"{made.module} is not what it was compiled to")
         return cls(made)
+
+
+def lasting_name(schedule: str) -> str:
+    """The name of a schedule file by which a process in any folder finds it."""
+    return schedule if of_library(schedule) else str(Path(schedule).absolute())
 
 
 def file_digest(path: Path) -> str:
