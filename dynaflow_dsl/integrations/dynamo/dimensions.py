@@ -21,13 +21,27 @@ class Dimensions:
     """Named axes of the inputs.
 
     `dims` and `bounds` are those of a TraceSpec; `fixed` are sizes of named axes that
-    Dynamo fixed. `symbols` says which dimension each of Dynamo's symbols is.
+    Dynamo fixed.
     """
 
     dims: Mapping[str, tuple[str | None, ...]]
     bounds: Mapping[str, tuple[int, int | None]]
     fixed: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the caller's `dims` say of a graph.
+
+    `symbols` are Dynamo's symbols by the dimensions that they are, and `fixed` the
+    sizes of named axes that are no symbols. `open_at` and `fixed_at` are the first
+    places of each dimension, for messages.
+    """
+
     symbols: Mapping[str, str]
+    fixed: Mapping[str, int]
+    open_at: Mapping[str, str]
+    fixed_at: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +77,9 @@ def name_dimensions(
     has a name of its own.
     """
     axes = list(_open_axes(steps))
-    symbols, fixed = _by_request(steps, meaning)
+    named = said_of(steps, meaning)
+    _check_open_everywhere(named)
+    symbols = dict(named.symbols)
     if not meaning.dims:
         symbols = _by_size(axes, wanted)
     for axis in axes:
@@ -71,7 +87,7 @@ def name_dimensions(
         symbols.setdefault(axis.symbol, own)
     bounds = _bounds(axes, symbols, meaning)
     for name in meaning.dimensions:
-        if name not in bounds and name not in fixed:
+        if name not in bounds and name not in named.fixed:
             refuse(
                 f"'dimensions' has bounds for {name}, and no input has such an axis",
                 helps=(f"the dimensions of this graph: {', '.join(bounds) or 'none'}",),
@@ -84,7 +100,7 @@ def name_dimensions(
         )
         for item in steps
     }
-    return Dimensions(dims, bounds, fixed, symbols)
+    return Dimensions(dims, bounds, named.fixed)
 
 
 def _open_axes(steps: Sequence[StepInput]) -> Iterator[_Axis]:
@@ -100,10 +116,11 @@ def _open_axes(steps: Sequence[StepInput]) -> Iterator[_Axis]:
             yield _Axis(item, number, size)
 
 
-def _by_request(
-    steps: Sequence[StepInput], meaning: Meaning
-) -> tuple[dict[str, str], dict[str, int]]:
-    """Names that the caller gives to symbols, and to sizes that are no symbols."""
+def said_of(steps: Sequence[StepInput], meaning: Meaning) -> Said:
+    """Names that the caller gives to symbols, and to sizes that are no symbols.
+
+    Raises DiagnosticError for `dims` that do not fit the inputs.
+    """
     known = list(dict.fromkeys(item.key for item in steps))
     for key in meaning.dims:
         if key not in known:
@@ -112,8 +129,9 @@ def _by_request(
                 f"{', '.join(known) or 'none'}"
             )
     symbols: dict[str, str] = {}
-    places: dict[str, str] = {}
     fixed: dict[str, int] = {}
+    open_at: dict[str, str] = {}
+    fixed_at: dict[str, str] = {}
     for item in steps:
         named = meaning.dims.get(item.key)
         if named is None:
@@ -130,26 +148,31 @@ def _by_request(
             if not isinstance(size, torch.SymInt):
                 if fixed.setdefault(name, size) != size:
                     refuse(f"{place} is {size}, and {name} is {fixed[name]} elsewhere")
-                places.setdefault(f"{name} fixed", place)
+                fixed_at.setdefault(name, place)
                 continue
             other = symbols.setdefault(str(size), name)
             if other != name:
                 refuse(
                     f"'dims' calls {place} {name}, but to torch.compile it is the same "
-                    f"size as {places[other]}, which is {other}",
+                    f"size as {open_at[other]}, which is {other}",
                     helps=("compile with sizes that differ from each other",),
                 )
-            places.setdefault(name, place)
-    for name in fixed:
-        if name in symbols.values():
+            open_at.setdefault(name, place)
+    return Said(symbols, fixed, open_at, fixed_at)
+
+
+def _check_open_everywhere(said: Said) -> None:
+    for name, size in said.fixed.items():
+        if name in said.open_at:
             refuse(
-                f"{name} is open at {places[name]} and fixed to {fixed[name]} at "
-                f"{places[f'{name} fixed']}",
+                f"{name} is open at {said.open_at[name]} and fixed to {size} at "
+                f"{said.fixed_at[name]}",
                 helps=(
-                    "mark all of its axes: torch._dynamo.mark_dynamic(tensor, axis)",
+                    f"write the code for any {name} ('x.shape[0]' instead of a number)",
+                    "for a backend of your own, mark all of its axes: "
+                    "torch._dynamo.mark_dynamic(tensor, axis)",
                 ),
             )
-    return symbols, fixed
 
 
 def _by_size(axes: Sequence[_Axis], wanted: Collection[str]) -> dict[str, str]:

@@ -18,8 +18,11 @@ from dynaflow_dsl.cli.project import find_project
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 from dynaflow_dsl.graph.digest import graph_digest
 from dynaflow_dsl.integrations.dynamo.calls import Bindings, GraphCall
-from dynaflow_dsl.integrations.dynamo.dimensions import Dimensions, name_dimensions
-from dynaflow_dsl.integrations.dynamo.frames import OpenAxis, close_axes, open_axes
+from dynaflow_dsl.integrations.dynamo.dimensions import (
+    Dimensions,
+    name_dimensions,
+    said_of,
+)
 from dynaflow_dsl.integrations.dynamo.inputs import read_inputs
 from dynaflow_dsl.integrations.dynamo.model import DynamoGraph, Inputs, Meaning
 from dynaflow_dsl.integrations.dynamo.modules import (
@@ -28,6 +31,7 @@ from dynaflow_dsl.integrations.dynamo.modules import (
     compile_graph,
     settle,
 )
+from dynaflow_dsl.integrations.dynamo.opening import Opening, unsaid
 from dynaflow_dsl.integrations.dynamo.options import Options
 from dynaflow_dsl.integrations.dynamo.report import parts_of
 from dynaflow_dsl.integrations.dynamo.retrace import retrace
@@ -35,6 +39,7 @@ from dynaflow_dsl.integrations.dynamo.wanted import (
     dimensions_of,
     fills,
     no_dimension,
+    not_said,
     still_fixed,
 )
 from dynaflow_dsl.integrations.dynamo.weights import structure_of
@@ -76,16 +81,15 @@ class Session:
     """What is known of a model's graphs under one set of options.
 
     `dims` are the names of axes in earlier graphs, which hold for later ones: a batch
-    of one row is fixed to Dynamo, and still the batch. `opened` are axes that Dynamo
-    was asked to leave open, and `marked` the tensors whose marks are to be taken off.
+    of one row is fixed to Dynamo, and still the batch. `opening` is what Dynamo was
+    asked to leave open.
     """
 
     options: Options
     file: ScheduleFile
     made: list[_Made] = field(default_factory=list)
     dims: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
-    opened: set[tuple[str, int]] = field(default_factory=set)
-    marked: list[OpenAxis] = field(default_factory=list)
+    opening: Opening = field(default_factory=Opening)
 
     def schedule(
         self, graph: DynamoGraph, modules: Iterable[str], *, whole: bool
@@ -96,8 +100,18 @@ class Session:
         Raises DiagnosticError for a graph that the schedule does not fit, and what
         Dynamo needs to begin the frame anew with more of its axes open.
         """
-        close_axes(self.marked)
-        self.marked.clear()
+        self.opening.take_marks_off()
+        try:
+            found = self._begun(graph, modules, whole=whole)
+        except DiagnosticError:
+            self.opening.forget()
+            raise
+        self.opening.forget()
+        return found
+
+    def _begun(
+        self, graph: DynamoGraph, modules: Iterable[str], *, whole: bool
+    ) -> Scheduled | Unscheduled:
         if not whole and not self._holds_some(modules):
             return Unscheduled("it holds none of the modules that the schedule names")
         _check_gradients(graph.examples)
@@ -105,12 +119,12 @@ class Session:
         inputs = read_inputs(graph)
         meaning = self._meaning(inputs, whole=whole)
         wanted = dimensions_of(self.file)
+        self._open(graph, inputs, meaning, wanted)
         dimensions = name_dimensions(inputs.steps, meaning, wanted)
         for name in sorted(wanted):
-            reason = self._fixed(name, graph, inputs, meaning, dimensions)
+            reason = self._fixed(name, inputs, dimensions)
             if reason is not None:
                 return Unscheduled(reason)
-        self.opened.clear()
         return self._scheduled(graph, meaning, wanted, whole=whole)
 
     def _scheduled(
@@ -187,17 +201,43 @@ class Session:
                     return True
         return False
 
-    def _fixed(
+    def _open(
         self,
-        name: str,
         graph: DynamoGraph,
         inputs: Inputs,
         meaning: Meaning,
-        dimensions: Dimensions,
-    ) -> str | None:
+        wanted: frozenset[str],
+    ) -> None:
+        """Have all dimensions open that the caller names or the schedule speaks of.
+
+        One stays fixed where the model's code fixes it, or where it has the size that
+        an entry is named by. Raises DiagnosticError (DFS821) where an axis that nobody
+        named fixes it, and what Dynamo needs to begin the frame anew.
+        """
+        said = said_of(inputs.steps, meaning)
+        names = self._named(said.fixed) | wanted
+        self.opening.open_named(graph, inputs, meaning.dims, names)
+        missing = unsaid(inputs.steps, meaning.dims, said.symbols)
+        if self.opening.unnamed and missing:
+            raise not_said(self.file, meaning.dims, missing)
+        fixed = {n: size for n, size in said.fixed.items() if n in names and size > 1}
+        self.opening.open_unnamed(graph, inputs, meaning.dims, fixed)
+
+    def _named(self, fixed: Mapping[str, int]) -> frozenset[str]:
+        """The dimensions that the caller names, but those that name an entry now."""
+        entries = self.options.entries.values()
+        return frozenset(
+            name
+            for axes in self.options.meaning.dims.values()
+            for name in axes
+            if name is not None
+            and not any(name in e and e[name] == fixed.get(name) for e in entries)
+        )
+
+    def _fixed(self, name: str, inputs: Inputs, dimensions: Dimensions) -> str | None:
         """Why a graph has too few rows of a dimension to be split, None if it has not.
 
-        Where Dynamo fixed a size that it need not fix, it is asked to leave it open.
+        Raises DiagnosticError where it has enough, and only so many.
         """
         if name in dimensions.bounds:
             return None
@@ -205,29 +245,10 @@ class Session:
         if size is None:
             raise no_dimension(self.file, name, inputs)
         if size > 1:
-            self._open(name, graph, inputs, meaning)
-            self.opened.clear()
             raise still_fixed(self.file, name, size)
         if not any(fills(schedule, name, size) for schedule in self.file.schedules):
             return f"{name} is {size} in it, too few for the pieces of the split"
         return None
-
-    def _open(
-        self, name: str, graph: DynamoGraph, inputs: Inputs, meaning: Meaning
-    ) -> None:
-        axes = []
-        for item in inputs.steps:
-            for axis, named in enumerate(meaning.dims.get(item.key, ())):
-                tensor = graph.examples[item.position]
-                place = (item.label, axis)
-                if named != name or place in self.opened:
-                    continue
-                if isinstance(tensor, torch.Tensor):
-                    axes.append(OpenAxis(tensor, axis, frozenset(vars(tensor))))
-                    self.opened.add(place)
-        if axes:
-            self.marked += axes
-            open_axes(axes)
 
     def _files(self, entry: str) -> ModuleFiles:
         suffix = "" if entry == ENTRY else f"_{entry}"

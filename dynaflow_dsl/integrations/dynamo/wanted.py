@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError, Label
 from dynaflow_dsl.integrations.dynamo.model import Inputs
 from dynaflow_dsl.resolve.model import Schedule, ScheduleFile
@@ -29,11 +31,8 @@ def no_dimension(file: ScheduleFile, name: str, inputs: Inputs) -> DiagnosticErr
     first = next((item for item in inputs.steps if item.tensor.ndim), None)
     helps = []
     if first is not None:
-        axes = ", ".join([f'"{name}"', *["None"] * (first.tensor.ndim - 1)])
-        comma = "," if first.tensor.ndim == 1 else ""
-        helps.append(
-            f'say where it is: options={{"dims": {{"{first.key}": ({axes}{comma})}}}}'
-        )
+        axes = _axes((name, *[None] * (first.tensor.ndim - 1)))
+        helps.append(f'say where it is: options={{"dims": {{"{first.key}": {axes}}}}}')
         helps.append(
             "or mark its axes before the first call: "
             f"torch._dynamo.mark_dynamic({first.argument}, 0)"
@@ -46,6 +45,29 @@ def no_dimension(file: ScheduleFile, name: str, inputs: Inputs) -> DiagnosticErr
     )
 
 
+def not_said(
+    file: ScheduleFile,
+    dims: Mapping[str, tuple[str | None, ...]],
+    missing: Mapping[str, tuple[str | None, ...]],
+) -> DiagnosticError:
+    """Inputs with an axis of a dimension, of which `dims` does not say so.
+
+    `missing` is what it has to say of them.
+    """
+    (key, axes), *_ = missing.items()
+    said = dims.get(key, (None,) * len(axes))
+    number = next(k for k, name in enumerate(axes) if name != said[k])
+    name = str(axes[number])
+    table = ", ".join(f'"{each}": {_axes(found)}' for each, found in missing.items())
+    return _about_dimension(
+        file,
+        name,
+        f"axis {number} of '{key}' is {name} to the model's code, and 'dims' does not "
+        "say so",
+        [f'say it of each such input: options={{"dims": {{..., {table}}}}}'],
+    )
+
+
 def still_fixed(file: ScheduleFile, name: str, size: int) -> DiagnosticError:
     """A dimension that has one size, though Dynamo was asked to leave it open."""
     return _about_dimension(
@@ -55,6 +77,12 @@ def still_fixed(file: ScheduleFile, name: str, size: int) -> DiagnosticError:
         f"{size}",
         [f"write the code for any {name} ('x.shape[0]' instead of a number)"],
     )
+
+
+def _axes(names: tuple[str | None, ...]) -> str:
+    """Names of axes as a user writes them, `("batch", None)`."""
+    words = ", ".join("None" if name is None else f'"{name}"' for name in names)
+    return f"({words},)" if len(names) == 1 else f"({words})"
 
 
 def _about_dimension(

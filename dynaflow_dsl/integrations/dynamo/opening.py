@@ -1,0 +1,146 @@
+"""Axes that Dynamo is asked to leave open, because `dims` names them.
+
+Dynamo fixes every size of a first call. A backend sees that when the graph is done, and
+can let Dynamo begin anew with more axes open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from dynaflow_dsl.integrations.dynamo.frames import OpenAxis, close_axes, open_axes
+from dynaflow_dsl.integrations.dynamo.model import DynamoGraph, Inputs, StepInput
+
+# An input by its label, and the number of one of its axes.
+_Place = tuple[str, int]
+
+
+@dataclass(slots=True)
+class Opening:
+    """What was asked of Dynamo for the frame that it compiles now.
+
+    `named` are axes with a name, `unnamed` others of the same size: if the model's code
+    ties a dimension to one of these, it can be open only together with it. `tried` are
+    the dimensions for which that was found out. `marked` are tensors of the caller
+    whose marks are to be taken off.
+    """
+
+    named: set[_Place] = field(default_factory=set)
+    unnamed: set[_Place] = field(default_factory=set)
+    tried: set[str] = field(default_factory=set)
+    marked: list[OpenAxis] = field(default_factory=list)
+
+    def take_marks_off(self) -> None:
+        """Leave the caller's tensors as they were."""
+        close_axes(self.marked)
+        self.marked.clear()
+
+    def forget(self) -> None:
+        """The frame is done: the next one begins without open axes."""
+        self.named.clear()
+        self.unnamed.clear()
+        self.tried.clear()
+
+    def open_named(
+        self,
+        graph: DynamoGraph,
+        inputs: Inputs,
+        dims: Mapping[str, tuple[str | None, ...]],
+        names: Collection[str],
+    ) -> None:
+        """Have all axes open that have one of these names and more than one row.
+
+        Raises what Dynamo needs to begin anew where it fixed some that it was not asked
+        for yet; those that it fixed all the same stay fixed.
+        """
+        found = {
+            (item.label, number)
+            for item, number, size in _fixed_axes(inputs)
+            if size > 1 and _name(item, number, dims) in names
+        }
+        if found - self.named:
+            self.named |= found
+            self._begin_anew(graph, inputs)
+
+    def open_unnamed(
+        self,
+        graph: DynamoGraph,
+        inputs: Inputs,
+        dims: Mapping[str, tuple[str | None, ...]],
+        fixed: Mapping[str, int],
+    ) -> None:
+        """Find out whether dimensions are fixed by axes that nobody names.
+
+        `fixed` are the dimensions that Dynamo fixed though it was asked not to. Raises
+        what Dynamo needs to begin anew with all axes of their sizes open, and once more
+        without them where that left a dimension as it was.
+        """
+        sizes = {size for name, size in fixed.items() if name not in self.tried}
+        found = {
+            (item.label, number)
+            for item, number, size in _fixed_axes(inputs)
+            if size in sizes and _name(item, number, dims) is None
+        }
+        self.tried |= fixed.keys()
+        if found:
+            self.unnamed |= found
+            self._begin_anew(graph, inputs)
+        if self.unnamed:
+            self.unnamed.clear()
+            self._begin_anew(graph, inputs)
+
+    def _begin_anew(self, graph: DynamoGraph, inputs: Inputs) -> None:
+        # Marks of the last time are off again, so all are set.
+        places = self.named | self.unnamed
+        for item in inputs.steps:
+            tensor = graph.examples[item.position]
+            if not isinstance(tensor, torch.Tensor):
+                continue
+            known = frozenset(vars(tensor))
+            self.marked += [
+                OpenAxis(tensor, number, known)
+                for number in range(item.tensor.ndim)
+                if (item.label, number) in places
+            ]
+        open_axes(self.marked)
+
+
+def _fixed_axes(inputs: Inputs) -> Iterator[tuple[StepInput, int, int]]:
+    for item in inputs.steps:
+        for number, size in enumerate(item.shape):
+            if not isinstance(size, torch.SymInt):
+                yield item, number, size
+
+
+def _name(
+    item: StepInput, number: int, dims: Mapping[str, tuple[str | None, ...]]
+) -> str | None:
+    axes = dims.get(item.key, ())
+    return axes[number] if number < len(axes) else None
+
+
+def unsaid(
+    steps: Iterable[StepInput],
+    dims: Mapping[str, tuple[str | None, ...]],
+    symbols: Mapping[str, str],
+) -> dict[str, tuple[str | None, ...]]:
+    """Axes that are a named dimension to the model's code, and not in `dims`.
+
+    `symbols` are Dynamo's symbols of named dimensions. Gives what `dims` has to say of
+    these inputs.
+    """
+    found: dict[str, tuple[str | None, ...]] = {}
+    for item in steps:
+        axes = tuple(
+            symbols.get(str(size), _name(item, number, dims))
+            if isinstance(size, torch.SymInt)
+            else _name(item, number, dims)
+            for number, size in enumerate(item.shape)
+        )
+        said = tuple(_name(item, number, dims) for number in range(len(axes)))
+        if axes != said:
+            found.setdefault(item.key, axes)
+    return found

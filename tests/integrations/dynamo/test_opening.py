@@ -1,0 +1,136 @@
+"""Every dimension that `dims` names is open, and what is said where one is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from dynaflow_dsl.cli.foreign import import_module_file
+from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
+from dynaflow_dsl.integrations import report
+from tests.integrations.dynamo.compiling import compiled
+from tests.integrations.dynamo.models import Stack, evaluated, write
+
+
+class Masked(Stack):
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * mask
+
+
+class Weighed(Stack):
+    """Its second input has nothing to do with rows."""
+
+    def forward(self, x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * weights.sum()
+
+
+def refused(step: Any, *arguments: torch.Tensor) -> Diagnostic:
+    with pytest.raises(DiagnosticError) as raised:
+        step(*arguments)
+    first, *_ = raised.value.diagnostics
+    return first
+
+
+def shapes() -> dict[str, tuple[int | str, ...]]:
+    """The sizes of the inputs of the module that was written."""
+    module = import_module_file(Path("executors/halves.py"))
+    inputs = next(v for v in vars(module).values() if hasattr(v, "inputs")).inputs
+    return {name: spec.shape for name, spec in inputs.items()}
+
+
+@pytest.mark.parametrize("said", [{}, {"mask": (None, None)}])
+def test_an_input_that_dims_leaves_out_is_named(said: Any, tmp_path: Path) -> None:
+    step = compiled(
+        evaluated(Masked()), write(tmp_path), dims={"x": ("batch", None), **said}
+    )
+    mask = torch.randn(4, 1)
+    found = refused(step, torch.randn(4, 8), mask)
+    assert (found.code, found.message) == (
+        "DFS821",
+        "axis 0 of 'mask' is batch to the model's code, and 'dims' does not say so",
+    )
+    assert found.helps == (
+        'say it of each such input: options={"dims": {..., "mask": ("batch", None)}}',
+    )
+    assert found.primary is not None
+    assert found.primary.span.text == "split batch into 2 as half"
+    # A later call with other dims is not hindered by what was tried.
+    torch._dynamo.reset()
+    assert not [name for name in vars(mask) if "dynamo" in name]
+
+
+def test_every_such_input_is_named_at_once(tmp_path: Path) -> None:
+    class Model(Masked):
+        def forward(self, x: Any, mask: Any, scale: Any) -> torch.Tensor:
+            return super().forward(x, mask) * scale[:, None]
+
+    step = compiled(evaluated(Model()), write(tmp_path))
+    found = refused(step, torch.randn(4, 8), torch.randn(4, 1), torch.randn(4))
+    assert found.helps[0].endswith(
+        '{..., "mask": ("batch", None), "scale": ("batch",)}}'
+    )
+
+
+def test_a_size_that_is_equal_by_chance_is_not_blamed(tmp_path: Path) -> None:
+    class Model(Weighed):
+        def forward(self, x: Any, weights: Any) -> torch.Tensor:
+            return super().forward(x, weights) + torch.ones(4, 8)
+
+    step = compiled(evaluated(Model()), write(tmp_path))
+    found = refused(step, torch.randn(4, 8), torch.randn(4))
+    assert found.message == (
+        "batch is fixed to 4 in this graph: the model's code needs it to be 4"
+    )
+
+
+def test_all_named_dimensions_are_open(tmp_path: Path) -> None:
+    model = evaluated(Weighed())
+    step = compiled(model, write(tmp_path), dims={"x": ("batch", "seq", None)})
+    weights = torch.randn(6)
+    for rows, tokens in ((4, 6), (5, 3), (7, 9)):
+        x = torch.randn(rows, tokens, 8)
+        torch.testing.assert_close(step(x, weights), model(x, weights))
+        assert not [name for name in vars(x) if "dynamo" in name]
+    assert [each.module for each in report().graphs] == ["executors/halves.py"]
+    # A size that was equal by chance stays as it is.
+    assert shapes() == {"x": ("batch", "seq", 8), "weights": (6,)}
+
+
+def test_an_input_that_fixes_a_dimension_that_nothing_splits(tmp_path: Path) -> None:
+    step = compiled(
+        evaluated(Masked()), write(tmp_path), dims={"x": ("batch", "seq", None)}
+    )
+    found = refused(step, torch.randn(4, 6, 8), torch.randn(6, 1))
+    assert found.message.startswith("axis 0 of 'mask' is seq to the model's code")
+    assert found.helps[0].endswith('{..., "mask": ("seq", None)}}')
+
+
+def test_a_dimension_that_the_code_fixes_is_a_fixed_size(tmp_path: Path) -> None:
+    """What was tried beside it leaves no trace: the other input has no open axis."""
+
+    class Model(Weighed):
+        def forward(self, x: Any, weights: Any) -> torch.Tensor:
+            return super().forward(x, weights) + torch.ones(6, 8)
+
+    model = evaluated(Model())
+    step = compiled(model, write(tmp_path), dims={"x": ("batch", "seq", None)})
+    x, weights = torch.randn(4, 6, 8), torch.randn(6)
+    torch.testing.assert_close(step(x, weights), model(x, weights))
+    assert shapes() == {"x": ("batch", 6, 8), "weights": (6,)}
+
+
+def test_a_size_that_names_an_entry_stays(tmp_path: Path) -> None:
+    model = evaluated(Stack())
+    step = compiled(
+        model,
+        write(tmp_path),
+        dims={"x": ("batch", "tokens", None)},
+        entries={"chunk": {"tokens": 6}, "prefill": {}},
+    )
+    for tokens in (6, 5, 4):
+        x = torch.randn(4, tokens, 8)
+        torch.testing.assert_close(step(x), model(x))
+    assert [each.entry for each in report().graphs] == ["chunk", "prefill"]
