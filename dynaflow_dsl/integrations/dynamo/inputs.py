@@ -36,6 +36,7 @@ def read_inputs(graph: DynamoGraph) -> Inputs:
     steps: list[StepInput] = []
     tensors: list[ModelTensor] = []
     numbers: list[tuple[int, Any]] = []
+    unread: list[int] = []
     for position, node in enumerate(graph.placeholders):
         example = graph.examples[position]
         source = graph.sources[position]
@@ -53,11 +54,14 @@ def read_inputs(graph: DynamoGraph) -> Inputs:
         elif isinstance(traced, torch.Tensor):
             name = _argument(graph.scope.argument(source), str(node.target))
             steps.append(StepInput(position, name, None, traced))
-        else:
+        elif node.users:
             numbers.append((position, traced))
+        else:
+            unread.append(position)
     listed = _grouped(steps, graph)
     sizes = tuple(_size(graph, position, number, steps) for position, number in numbers)
-    return Inputs(tuple(_in_order(listed, graph)), tuple(tensors), sizes)
+    ordered = tuple(_in_order(listed, graph))
+    return Inputs(ordered, tuple(tensors), sizes, tuple(unread))
 
 
 def traced_value(graph: DynamoGraph, position: int) -> Any:
@@ -73,7 +77,18 @@ def _size(
         for axis, size in enumerate(item.shape):
             if isinstance(size, torch.SymInt) and str(size) == str(number):
                 return SizeInput(position, item.position, axis)
+        for axis, stride in enumerate(item.tensor.stride()):
+            if isinstance(stride, torch.SymInt) and str(stride) == str(number):
+                _refuse_stride(item, axis)
     return _refuse_number(graph, position)
+
+
+def _refuse_stride(item: StepInput, axis: int) -> NoReturn:
+    refuse(
+        f"the model's code reads the stride of axis {axis} of '{item.label}', which "
+        "differs between calls, and executors take a copy of it without gaps",
+        helps=(f"call the model with {item.label}.contiguous()",),
+    )
 
 
 def _refuse_number(graph: DynamoGraph, position: int) -> NoReturn:

@@ -144,11 +144,22 @@ class SizeInput:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The inputs of a graph by kind; steps in the order of an executor's arguments."""
+    """The inputs of a graph by kind; steps in the order of an executor's arguments.
+
+    `unread` are places of numbers that no operation reads, such as the strides of a
+    tensor that is a part of a larger one.
+    """
 
     steps: tuple[StepInput, ...]
     tensors: tuple[ModelTensor, ...]
     sizes: tuple[SizeInput, ...]
+    unread: tuple[int, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many inputs the graph has."""
+        kinds = (self.steps, self.tensors, self.sizes, self.unread)
+        return sum(map(len, kinds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +192,7 @@ def interface_of(
     for item in inputs.steps:
         places.setdefault(item.argument, []).append(item.position)
     return Interface(
-        len(inputs.steps) + len(inputs.tensors) + len(inputs.sizes),
+        inputs.count,
         tuple(
             tuple(found) if name in listed else found[0]
             for name, found in places.items()

@@ -242,7 +242,7 @@ class _Replay(torch.nn.Module):
         (graph,) = self._graph
         with preserve_node_meta():
             returned = _Interpreter(graph, self.model).run(
-                *(given[position] for position in range(len(given)))
+                *(given.get(position) for position in range(self._inputs.count))
             )
         results = [returned[number] for number in self._returned]
         return results[0] if len(results) == 1 else tuple(results)

@@ -87,11 +87,33 @@ def test_a_plain_tensor_of_the_model_may_be_written(tmp_path: Path) -> None:
     torch.testing.assert_close(got, model(x, [torch.zeros(4, 16), torch.zeros(4, 16)]))
 
 
-def test_inputs_in_any_layout(tmp_path: Path) -> None:
+LAYOUTS = {
+    "transposed": lambda rows: torch.randn(8, rows).t(),
+    "some columns": lambda rows: torch.randn(rows, 16)[:, :8],
+    "some columns of any number": lambda rows: torch.randn(rows, 8 + rows)[:, rows:],
+    "every other row": lambda rows: torch.randn(2 * rows, 8)[::2],
+    "one row for all": lambda rows: torch.randn(8).expand(rows, 8),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_inputs_in_any_layout(layout: str, tmp_path: Path) -> None:
     model = evaluated(Stack())
     step = compiled(model, write(tmp_path))
-    x = torch.randn(8, 6).t()
-    torch.testing.assert_close(step(x), model(x))
+    for rows in (6, 5, 9):
+        x = LAYOUTS[layout](rows)
+        torch.testing.assert_close(step(x), model(x))
+    assert {each.module for each in report().graphs} == {"executors/halves.py"}
+
+
+def test_inputs_in_all_layouts(tmp_path: Path) -> None:
+    """One after the other, where Dynamo opens strides as well."""
+    model = evaluated(Stack())
+    step = compiled(model, write(tmp_path))
+    for rows, layout in enumerate(LAYOUTS.values(), 4):
+        x = layout(rows)
+        torch.testing.assert_close(step(x), model(x))
+    assert {each.module for each in report().graphs} == {"executors/halves.py"}
 
 
 def test_an_input_that_is_written_has_the_layout_of_executors(tmp_path: Path) -> None:

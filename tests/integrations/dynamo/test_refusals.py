@@ -184,6 +184,22 @@ def test_numbers_that_dynamic_true_opens(tmp_path: Path) -> None:
     assert "dynamic=True" in found.helps[1]
 
 
+def test_a_stride_that_the_code_reads(tmp_path: Path) -> None:
+    class Model(Stack):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) * x.stride(0)
+
+    options = {"schedule": write(tmp_path), "dims": {"x": ("batch", None)}}
+    called = torch.compile(evaluated(Model()), backend="dynaflow", options=options)
+    with pytest.raises(DiagnosticError) as raised:
+        called(torch.randn(4, 16)[:, :8])
+    (found,) = raised.value.diagnostics
+    assert found.message.startswith(
+        "the model's code reads the stride of axis 0 of 'x', which differs"
+    )
+    assert found.helps == ("call the model with x.contiguous()",)
+
+
 def test_a_dimension_that_the_code_fixes(tmp_path: Path) -> None:
     class Model(Stack):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
