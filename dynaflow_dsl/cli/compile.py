@@ -29,17 +29,19 @@ from dynaflow_dsl.cli.options import (
     parameter_option,
 )
 from dynaflow_dsl.cli.orphans import find_orphans, remove_orphan, show_orphan
+from dynaflow_dsl.cli.repairs import BY_PROGRAM, by_command
 from dynaflow_dsl.cli.report import Reporter, output_format_option
 from dynaflow_dsl.cli.running import chosen_files, current_project, going_on
 from dynaflow_dsl.cli.schedules import read_schedule
 from dynaflow_dsl.cli.staleness import (
     compare,
     compare_text,
-    edited_by_hand,
-    made_by_a_program,
     may_be_lost,
+    of_another,
+    told,
     unknown_format,
 )
+from dynaflow_dsl.cli.stored import edited_by_hand, made_by_a_program
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Severity
 from dynaflow_dsl.pipeline import Declared
 from dynaflow_dsl.resolve.model import Scalar, ScheduleFile
@@ -215,7 +217,7 @@ def _show_program(
     if request.writes:
         reporter.say(f"{path}: the program that compiles its model writes {name}")
         return
-    found = compare_text(name, stored, file.digest)
+    found = told(compare_text(name, stored, file.digest), BY_PROGRAM)
     reporter.show([replace(each, about=path) for each in found])
     if not found:
         reporter.say(
@@ -236,9 +238,10 @@ def _write(reporter: Reporter, files: ModuleFiles, current: ModuleText) -> None:
     if stored.module is not None and not stored.module.startswith(MARK):
         reason = "there is a file that is not a generated module"
         raise not_written(files.module, reason, "choose another folder with -o")
-    if (unknown := unknown_format(name, stored, current)) is not None:
-        reporter.show([unknown])
-        return
+    for rule in (unknown_format, of_another):
+        if (found := rule(name, stored, current)) is not None:
+            reporter.show(told([found], by_command("")))
+            return
     if may_be_lost(stored, current):
         reporter.show([_overwritten(name, certain=edited_by_hand(stored))])
     # The map names the module's bytes, so the module goes first: a reader that comes
@@ -258,8 +261,9 @@ def _compare(
 ) -> None:
     name = relative(files.module)
     stored = files.read()
+    differences = compare(name, stored, current)
     found = [
-        replace(each, about=path) for each in compare(name, stored, current, repair)
+        replace(each, about=path) for each in told(differences, by_command(repair))
     ]
     if diff:
         old = (stored.module or "").splitlines(keepends=True)

@@ -13,7 +13,7 @@ from dynaflow_dsl.cli.options import ChosenModel, Given, choose_model
 from dynaflow_dsl.cli.project import Project
 from dynaflow_dsl.cli.report import Reporter
 from dynaflow_dsl.cli.schedules import read_schedule
-from dynaflow_dsl.cli.staleness import stored_given, stored_target
+from dynaflow_dsl.cli.stored import stored_given, stored_target
 from dynaflow_dsl.pipeline import Declared
 from dynaflow_dsl.resolve.model import Scalar, ScheduleFile
 

@@ -13,7 +13,7 @@ from dynaflow_dsl.cli.files import relative, remove, schedules_below
 from dynaflow_dsl.cli.modules import MARK, ModuleFiles, ModuleText, folder_words
 from dynaflow_dsl.cli.project import Project
 from dynaflow_dsl.cli.report import Reporter
-from dynaflow_dsl.cli.staleness import (
+from dynaflow_dsl.cli.stored import (
     edited_by_hand,
     made_by_a_program,
     read_map,

@@ -3,41 +3,90 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import Any, TypeAlias
 
 from dynaflow_dsl.cli.modules import MARK, ModuleText
 from dynaflow_dsl.cli.options import Given
+from dynaflow_dsl.cli.stored import (
+    edited_by_hand,
+    made_by_a_program,
+    maker_of,
+    read_map,
+    stored_given,
+)
 from dynaflow_dsl.diagnostics import Diagnostic
 
 
+class State(Enum):
+    """What is the matter with a module on disk: it decides what can be done about it.
+
+    MISSING is not there. STALE can be written again without a loss, EDITED with the
+    loss of the edit, and without a map (NO_MAP) nobody knows of one. FOREIGN was not
+    generated, LATER is of a later version of dfsc, and OF_ANOTHER is the module of
+    something else that makes one of the same name.
+    """
+
+    MISSING = auto()
+    STALE = auto()
+    EDITED = auto()
+    NO_MAP = auto()
+    FOREIGN = auto()
+    LATER = auto()
+    OF_ANOTHER = auto()
+
+
+# What somebody can do about each state, in the words of whom they asked.
+WaysOut: TypeAlias = Mapping[State, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A way in which a module on disk is not the current one.
+
+    `found` says so without a way out: that depends on who is asked to write it.
+    """
+
+    state: State
+    found: Diagnostic
+
+
+def told(differences: Iterable[Difference], ways: WaysOut) -> tuple[Diagnostic, ...]:
+    """Differences as diagnostics, with the ways out that a caller has."""
+    return tuple(
+        replace(each.found, helps=(*each.found.helps, *ways.get(each.state, ())))
+        for each in differences
+    )
+
+
 def compare(
-    name: str, stored: ModuleText, current: ModuleText, repair: str
-) -> tuple[Diagnostic, ...]:
+    name: str, stored: ModuleText, current: ModuleText
+) -> tuple[Difference, ...]:
     """What is wrong with the stored module; nothing if it is up to date.
 
-    `name` is the module's path for messages and `repair` the command that makes it
-    current. A hand edit is reported beside staleness, since both may be true.
+    `name` is the module's path for messages. A hand edit is reported beside staleness,
+    since both may be true.
     """
     if stored == current:
         return ()
     if stored.module is None:
-        return (_stale("DFS501", f"{name} is missing", repair),)
+        return (_stale("DFS501", f"{name} is missing", State.MISSING),)
     if not stored.module.startswith(MARK):
         return (_foreign(name),)
     if stored.map is None:
-        return (_stale("DFS501", f"the map of {name} is missing", repair),)
+        return (_stale("DFS501", f"the map of {name} is missing", State.NO_MAP),)
     old, new = read_map(stored.map), read_map(current.map) or {}
     if old is None:
-        return (_stale("DFS501", f"the map of {name} cannot be read", repair),)
-    if (unknown := unknown_format(name, stored, current)) is not None:
-        return (unknown,)
-    found: list[Diagnostic] = []
+        return (_stale("DFS501", f"the map of {name} cannot be read", State.NO_MAP),)
+    for rule in (unknown_format, of_another):
+        if (found := rule(name, stored, current)) is not None:
+            return (found,)
+    differences: list[Difference] = []
     if edited_by_hand(stored):
-        found.append(_edited(name, repair))
+        differences.append(_edited(name))
     if old.get("schedule") != new.get("schedule"):
         why = f"the schedule in {new.get('source')} changed"
         notes: tuple[str, ...] = ()
@@ -45,11 +94,25 @@ def compare(
         if was.parameters != now.parameters:
             why = "it was compiled with other parameters"
             notes = (f"was: {_listed(was)}", f"is: {_listed(now)}")
-        found.append(_stale("DFS501", f"{name} is stale: {why}", repair, notes))
-    found += _graph_changes(name, stored, current, repair)
-    if not found:
-        found.append(_other_change(name, stored, current, repair))
-    return tuple(found)
+        message = f"{name} is stale: {why}"
+        differences.append(_stale("DFS501", message, notes=notes))
+    differences += _graph_changes(name, stored, current)
+    return tuple(differences or [_other_change(name, stored, current)])
+
+
+def compare_text(name: str, stored: ModuleText, digest: str) -> tuple[Difference, ...]:
+    """What is wrong with a module of a program as far as it shows without its model.
+
+    `digest` is that of the schedule file as it is now.
+    """
+    known = read_map(stored.map) or {}
+    differences: list[Difference] = []
+    if edited_by_hand(stored):
+        differences.append(_edited(name))
+    if known.get("schedule") != digest:
+        why = f"the schedule in {known.get('source')} changed"
+        differences.append(_stale("DFS501", f"{name} is stale: {why}"))
+    return tuple(differences)
 
 
 def _listed(given: Given) -> str:
@@ -58,19 +121,12 @@ def _listed(given: Given) -> str:
     return " ".join(options) or "no -P"
 
 
-def edited_by_hand(stored: ModuleText) -> bool:
-    """Whether a module differs from the bytes that its map was written with."""
-    known = read_map(stored.map)
-    if stored.module is None or known is None:
-        return False
-    return known.get("body") != hashlib.sha256(stored.module.encode()).hexdigest()
-
-
 def may_be_lost(stored: ModuleText, current: ModuleText) -> bool:
-    """Whether writing over a module could lose what no compilation makes again.
+    """Whether writing over a module could lose what compiling it does not make again.
 
-    It is no generated module, one of a later format, edited by hand, or without the map
-    that would tell. A program that writes modules by itself leaves those alone.
+    It is no generated module, one of a later format, edited by hand, without the map
+    that would tell, or made from something else. A program that writes modules by
+    itself leaves those alone.
     """
     if stored.module is None or stored.module == current.module:
         return False
@@ -79,12 +135,13 @@ def may_be_lost(stored: ModuleText, current: ModuleText) -> bool:
         or read_map(stored.map) is None
         or edited_by_hand(stored)
         or unknown_format("", stored, current) is not None
+        or of_another("", stored, current) is not None
     )
 
 
 def unknown_format(
     name: str, stored: ModuleText, current: ModuleText
-) -> Diagnostic | None:
+) -> Difference | None:
     """DFS505 when a module is of a later format than this version writes.
 
     Formats are numbers that only rise; an earlier one is merely stale.
@@ -93,7 +150,7 @@ def unknown_format(
     format_, known = old.get("format"), new.get("format")
     if type(format_) is not int or type(known) is not int or format_ <= known:
         return None
-    return Diagnostic(
+    found = Diagnostic(
         "DFS505",
         f"{name} has format {format_}, and this version of dfsc knows {known}",
         helps=(
@@ -101,84 +158,22 @@ def unknown_format(
             "delete the module to have it written in the format of this version",
         ),
     )
+    return Difference(State.LATER, found)
 
 
-def stored_target(stored: ModuleText) -> tuple[str, dict[str, Any]] | None:
-    """The trace target and its arguments that a module was compiled with."""
-    known = read_map(stored.map) or {}
-    match known.get("target"):
-        case {"name": str(name), "arguments": dict(arguments)} if name:
-            return name, arguments
-    return None
+def of_another(name: str, stored: ModuleText, current: ModuleText) -> Difference | None:
+    """DFS507 when one module was captured by torch.compile and the other traced.
 
-
-def made_by_a_program(stored: ModuleText) -> bool:
-    """Whether a module is of a graph that a program's `torch.compile` captured.
-
-    Such a module names no trace target: only the program knows the model.
+    Each would call the other's stale for ever.
     """
-    known = read_map(stored.map) or {}
-    match known.get("target"):
-        case {"name": ""}:
-            return True
-    return False
-
-
-def compare_text(name: str, stored: ModuleText, digest: str) -> tuple[Diagnostic, ...]:
-    """What is wrong with a module of a program as far as it shows without its model.
-
-    `digest` is that of the schedule file as it is now.
-    """
-    known = read_map(stored.map) or {}
-    found: list[Diagnostic] = []
-    if edited_by_hand(stored):
-        found.append(_edited(name, ""))
-    if known.get("schedule") != digest:
-        why = f"the schedule in {known.get('source')} changed"
-        found.append(_stale("DFS501", f"{name} is stale: {why}", ""))
-    return helped_by_program(found)
-
-
-def helped_by_program(found: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """What is wrong with a module, where no command makes it current but a program."""
-    return tuple(replace(each, helps=_program_helps(each)) for each in found)
-
-
-def _program_helps(item: Diagnostic) -> tuple[str, ...]:
-    if item.code == "DFS504":
-        return (
-            "change the schedule instead of the module",
-            "delete the module and its map to have them written again; the edit is "
-            "lost",
-        )
-    if item.message.startswith("the map of "):
-        return ("delete the module to have both written again; edits of it are lost",)
-    if item.message.endswith("is missing"):
-        return ('leave out the option "write" of its backend to have it written',)
-    if item.message.endswith("is not a generated module"):
-        return ('choose another place with the option "module" of the backend',)
-    if item.code in ("DFS501", "DFS502"):
-        return (
-            'run the program with the option "write": "always" of its backend to have '
-            "it written again",
-        )
-    return item.helps
-
-
-def stored_given(stored: ModuleText) -> Given:
-    """The parameters and facts that a module was compiled with on a command line."""
-    known = read_map(stored.map) or {}
-    match known.get("given"):
-        case {"parameters": dict(parameters), "facts": dict(facts)}:
-            return Given(
-                {str(name): str(text) for name, text in parameters.items()},
-                {
-                    str(name): value
-                    for name, value in facts.items()
-                    if isinstance(value, bool | int | float | str)
-                },
-            )
-    return Given()
+    known = (read_map(stored.map) or {}).get("target")
+    if known is None or made_by_a_program(stored) == made_by_a_program(current):
+        return None
+    message = (
+        f"{name} is the module of {maker_of(stored)}, and {maker_of(current)} makes "
+        "another one of this name"
+    )
+    return Difference(State.OF_ANOTHER, Diagnostic("DFS507", message))
 
 
 def changed_function(old: str, new: str) -> tuple[str, str, str] | None:
@@ -219,9 +214,14 @@ def _statements(function: ast.FunctionDef) -> Iterator[str]:
     yield from map(ast.unparse, body)
 
 
+def _graph_digests(text: str | None) -> dict[str, Any]:
+    digests = (read_map(text) or {}).get("graph")
+    return digests if isinstance(digests, dict) else {}
+
+
 def _graph_changes(
-    name: str, stored: ModuleText, current: ModuleText, repair: str
-) -> Iterator[Diagnostic]:
+    name: str, stored: ModuleText, current: ModuleText
+) -> Iterator[Difference]:
     old, new = _graph_digests(stored.map), _graph_digests(current.map)
     entries = [e for e in (*new, *(set(old) - set(new))) if old.get(e) != new.get(e)]
     if not entries:
@@ -233,17 +233,10 @@ def _graph_changes(
         function, before, after = difference
         message += f", first in function {function}"
         notes = (f"was: {before or 'nothing'}", f"is: {after or 'nothing'}")
-    yield _stale("DFS502", message, repair, notes)
+    yield _stale("DFS502", message, notes=notes)
 
 
-def _graph_digests(text: str | None) -> dict[str, Any]:
-    digests = (read_map(text) or {}).get("graph")
-    return digests if isinstance(digests, dict) else {}
-
-
-def _other_change(
-    name: str, stored: ModuleText, current: ModuleText, repair: str
-) -> Diagnostic:
+def _other_change(name: str, stored: ModuleText, current: ModuleText) -> Difference:
     if stored.module != current.module:
         old = (stored.module or "").splitlines()
         new = (current.module or "").splitlines()
@@ -253,11 +246,11 @@ def _other_change(
             min(len(old), len(new)) + 1,
         )
         message = f"{name} is stale: dfsc writes line {line} differently now"
-        return _stale("DFS501", message, repair)
+        return _stale("DFS501", message)
     maps = read_map(stored.map), read_map(current.map)
     key, old_value, new_value = _first_difference(*maps)
     message = f"{name} is stale: its map has another `{key}`"
-    return _stale("DFS501", message, repair, (f"was: {old_value}", f"is: {new_value}"))
+    return _stale("DFS501", message, notes=(f"was: {old_value}", f"is: {new_value}"))
 
 
 def _first_difference(old: Any, new: Any, path: str = "") -> tuple[str, Any, Any]:
@@ -274,40 +267,26 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def read_map(text: str | None) -> dict[str, Any] | None:
-    """The contents of a map; None when there is none or it is no JSON object."""
-    if text is None:
-        return None
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _foreign(name: str) -> Diagnostic:
-    return Diagnostic(
+def _foreign(name: str) -> Difference:
+    found = Diagnostic(
         code="DFS501",
         message=f"{name} is not a generated module",
         notes=(f"a generated module begins with '{MARK.strip()}'",),
-        helps=("choose another folder with -o, or move the file away",),
     )
+    return Difference(State.FOREIGN, found)
 
 
-def _edited(name: str, repair: str) -> Diagnostic:
-    return Diagnostic(
+def _edited(name: str) -> Difference:
+    found = Diagnostic(
         code="DFS504",
         message=f"{name} was edited by hand",
         notes=("its bytes are not those that its map was written with",),
-        helps=(
-            "change the schedule instead of the module",
-            f"run `{repair}` to write the module again; the edit is lost",
-        ),
+        helps=("change the schedule instead of the module",),
     )
+    return Difference(State.EDITED, found)
 
 
 def _stale(
-    code: str, message: str, repair: str, notes: tuple[str, ...] = ()
-) -> Diagnostic:
-    helps = (f"run `{repair}`",)
-    return Diagnostic(code=code, message=message, notes=notes, helps=helps)
+    code: str, message: str, state: State = State.STALE, notes: tuple[str, ...] = ()
+) -> Difference:
+    return Difference(state, Diagnostic(code=code, message=message, notes=notes))

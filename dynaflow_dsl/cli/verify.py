@@ -31,6 +31,7 @@ from dynaflow_dsl.cli.options import (
     model_options,
     parameter_option,
 )
+from dynaflow_dsl.cli.repairs import by_command
 from dynaflow_dsl.cli.report import Reporter, output_format_option
 from dynaflow_dsl.cli.running import chosen_files, current_project, going_on
 from dynaflow_dsl.cli.sizes import (
@@ -43,7 +44,7 @@ from dynaflow_dsl.cli.sizes import (
     step_sizes,
     with_captured,
 )
-from dynaflow_dsl.cli.staleness import compare
+from dynaflow_dsl.cli.staleness import compare, told
 from dynaflow_dsl.diagnostics import Diagnostic
 from dynaflow_dsl.graph.model import Graph
 from dynaflow_dsl.resolve import Selection
@@ -178,7 +179,8 @@ def _verify_file(
         files = ModuleFiles.of(request.folder, made.module.name)
         if files.module.is_file():
             repair = request.wanted.compile_command(path, request.folder, made.given)
-            found = compare(relative(files.module), files.read(), made.text, repair)
+            differences = compare(relative(files.module), files.read(), made.text)
+            found = told(differences, by_command(repair))
             reporter.show(found)
             # A stale module has other parts than the model; an edited one is worth a
             # run, which shows what the edit broke.

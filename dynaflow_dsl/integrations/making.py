@@ -23,11 +23,13 @@ from dynaflow_dsl.cli.modules import MARK, ModuleFiles, ModuleText, default_fold
 from dynaflow_dsl.cli.options import Given
 from dynaflow_dsl.cli.project import find_project
 from dynaflow_dsl.cli.staleness import (
+    State,
+    WaysOut,
     compare,
     may_be_lost,
-    read_map,
-    stored_target,
+    told,
 )
+from dynaflow_dsl.cli.stored import read_map, stored_target
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError, Result, Severity
 from dynaflow_dsl.diagnostics.render import render
 from dynaflow_dsl.integrations.errors import ScheduleError
@@ -154,15 +156,11 @@ def make(
     current = ModuleText(compiled.text, compiled.map)
     if stored.text == current:
         return _imported(stored.files)
-    differs = compare(
-        relative(stored.files.module),
-        stored.text,
-        current,
-        f'schedule(model, "{schedule.path}", write=True)',
-    )
+    differences = compare(relative(stored.files.module), stored.text, current)
+    differs = told(differences, _ways_out(schedule.path, write=write))
     if write:
         if may_be_lost(stored.text, current):
-            refuse(*map(_without_writing, differs))
+            refuse(*differs)
         stored.files.write(current)
         return _imported(stored.files)
     kept = tempfile.TemporaryDirectory(prefix="dynaflow_dsl_")
@@ -272,9 +270,22 @@ def _stored(files: ModuleFiles) -> Stored:
     return replace(stored, inputs=inputs)
 
 
-def _without_writing(item: Diagnostic) -> Diagnostic:
-    """The ways out of a module that is not written over, however it is asked for."""
-    helps = [each for each in item.helps if "write=True" not in each]
-    if item.code == "DFS504" or item.message.endswith("is missing"):
-        helps.append("delete the module and its map to have both written again")
-    return replace(item, helps=tuple(helps))
+def _ways_out(path: str, *, write: bool) -> WaysOut:
+    """What to do about a module that `schedule` does not run or not write."""
+    run = f'run `schedule(model, "{path}", write=True)`'
+    delete = "delete the module and its map to have both written again"
+    kept = (delete,) if write else (f"{delete}: {run} then",)
+    return {
+        State.MISSING: (run,),
+        # Beside what keeps it from being written, it is only a reason more.
+        State.STALE: () if write else (run,),
+        State.EDITED: kept,
+        State.NO_MAP: kept,
+        State.FOREIGN: (
+            'choose another folder with folder="...", or move the file away',
+        ),
+        State.OF_ANOTHER: (
+            'choose another folder with folder="..."',
+            "or delete the module and its map, if nothing runs it any more",
+        ),
+    }

@@ -5,13 +5,16 @@ from typing import Any
 import pytest
 
 from dynaflow_dsl.cli.modules import ModuleText
+from dynaflow_dsl.cli.repairs import BY_PROGRAM, by_command
 from dynaflow_dsl.cli.staleness import (
+    State,
     changed_function,
     compare,
-    edited_by_hand,
     may_be_lost,
-    stored_target,
+    told,
 )
+from dynaflow_dsl.cli.stored import edited_by_hand, stored_target
+from dynaflow_dsl.diagnostics import Diagnostic
 
 NAME = "executors/sample.py"
 REPAIR = "dfsc compile sample.dfs"
@@ -34,6 +37,10 @@ def mlp(w, hidden):
 '''
 
 
+# The target in the map of a module that torch.compile made.
+OF_PROGRAM = {"name": "", "arguments": {}}
+
+
 def written(module: str = MODULE, **changes: Any) -> ModuleText:
     """A module with the map that the compiler writes beside it."""
     known = {
@@ -49,8 +56,13 @@ def written(module: str = MODULE, **changes: Any) -> ModuleText:
     return ModuleText(module, json.dumps(known))
 
 
+def found_in(stored: ModuleText, current: ModuleText) -> tuple[Diagnostic, ...]:
+    """What a command says of a stored module."""
+    return told(compare(NAME, stored, current), by_command(REPAIR))
+
+
 def codes(stored: ModuleText, current: ModuleText) -> list[str]:
-    return [found.code for found in compare(NAME, stored, current, REPAIR)]
+    return [found.code for found in found_in(stored, current)]
 
 
 def test_equal_texts_are_up_to_date() -> None:
@@ -69,14 +81,14 @@ def test_equal_texts_are_up_to_date() -> None:
 def test_what_is_missing_is_said_with_the_repair(
     stored: ModuleText, message: str
 ) -> None:
-    (found,) = compare(NAME, stored, written(), REPAIR)
+    (found,) = found_in(stored, written())
     assert (found.code, found.message) == ("DFS501", message)
     assert found.helps == (f"run `{REPAIR}`",)
 
 
 def test_changed_schedule() -> None:
     current = written(MODULE + "\n", schedule="cccc")
-    (found,) = compare(NAME, written(), current, REPAIR)
+    (found,) = found_in(written(), current)
     assert found.code == "DFS501"
     assert (
         found.message
@@ -87,7 +99,7 @@ def test_changed_schedule() -> None:
 def test_changed_graph_names_the_first_function_that_differs() -> None:
     changed = MODULE.replace("aten.add.Tensor(hidden, 1)", "aten.add.Tensor(hidden, 3)")
     current = written(changed, graph={"decode": "dddd"})
-    (found,) = compare(NAME, written(), current, REPAIR)
+    (found,) = found_in(written(), current)
     assert found.code == "DFS502"
     assert found.message == (
         "executors/sample.py is stale: the model's graph changed (entry decode), "
@@ -101,7 +113,7 @@ def test_changed_graph_names_the_first_function_that_differs() -> None:
 
 def test_an_entry_that_went_is_a_changed_graph() -> None:
     stored = written(graph={"decode": "bbbb", "prefill": "eeee"})
-    (found,) = compare(NAME, stored, written(), REPAIR)
+    (found,) = found_in(stored, written())
     assert found.code == "DFS502"
     assert "(entry prefill)" in found.message
 
@@ -119,14 +131,14 @@ def test_edit_by_hand_does_not_hide_staleness() -> None:
 
 def test_another_spelling_of_the_generator_names_the_line() -> None:
     current = written(MODULE.replace("    pass", '    """Sample."""'))
-    (found,) = compare(NAME, written(), current, REPAIR)
+    (found,) = found_in(written(), current)
     assert found.code == "DFS501"
     assert found.message.endswith("dfsc writes line 3 differently now")
 
 
 def test_another_map_names_the_first_difference() -> None:
     current = written(model={"fingerprint": {"torch": "2.12.0"}})
-    (found,) = compare(NAME, written(), current, REPAIR)
+    (found,) = found_in(written(), current)
     assert found.code == "DFS501"
     assert "`model.fingerprint.torch`" in found.message
     assert found.notes == ('was: "2.13.0"', 'is: "2.12.0"')
@@ -169,7 +181,50 @@ def test_text_that_is_no_python_differs_from_the_first_function_on() -> None:
         (ModuleText(MODULE + "# mine\n", written().map), True),
         (ModuleText("mine = 1\n", None), True),
         (written(MODULE.replace("hidden, 2", "hidden, 3"), format=99), True),
+        (written(MODULE.replace("hidden, 2", "hidden, 3"), target=OF_PROGRAM), True),
     ],
 )
 def test_what_writing_over_a_module_could_lose(stored: ModuleText, lost: bool) -> None:
     assert may_be_lost(stored, written()) == lost
+
+
+def test_a_module_of_something_else_is_not_called_stale() -> None:
+    """It would be written by turns."""
+    changed = {"schedule": "cccc", "graph": {"forward": "dddd"}}
+    by_program = written(target=OF_PROGRAM, **changed)
+    (found,) = found_in(written(), by_program)
+    assert (found.code, found.message) == (
+        "DFS507",
+        "executors/sample.py is the module of the trace target targets:sample, and a "
+        "program's torch.compile makes another one of this name",
+    )
+    (found,) = found_in(by_program, written())
+    assert found.message.startswith(
+        "executors/sample.py is the module of a program's torch.compile, and the trace"
+    )
+    # Two targets are one way to make a module: the other one is merely stale.
+    assert codes(written(target={"name": "b:c", "arguments": {}}), written()) == [
+        "DFS501"
+    ]
+
+
+STATES = {
+    State.MISSING: ModuleText(None, None),
+    State.STALE: written(schedule="cccc"),
+    State.EDITED: ModuleText(MODULE + "# mine\n", written().map),
+    State.NO_MAP: ModuleText(MODULE, None),
+    State.FOREIGN: ModuleText("mine = 1\n", None),
+    State.LATER: written(format=99),
+    State.OF_ANOTHER: written(target=OF_PROGRAM),
+}
+
+
+@pytest.mark.parametrize("state", State)
+def test_every_state_has_a_way_out_for_everybody(state: State) -> None:
+    differences = compare(NAME, STATES[state], written())
+    assert [each.state for each in differences] == [state]
+    for ways in (BY_PROGRAM, by_command(REPAIR)):
+        (found,) = told(differences, ways)
+        assert found.helps
+        # A later version of dfsc is its own affair: the ways out are the same.
+        assert state in ways or state is State.LATER

@@ -20,12 +20,9 @@ from dynaflow_dsl import pipeline
 from dynaflow_dsl.cli.files import relative
 from dynaflow_dsl.cli.foreign import import_module_file
 from dynaflow_dsl.cli.modules import ModuleFiles, ModuleText
-from dynaflow_dsl.cli.staleness import (
-    compare,
-    helped_by_program,
-    may_be_lost,
-    read_map,
-)
+from dynaflow_dsl.cli.repairs import BY_PROGRAM
+from dynaflow_dsl.cli.staleness import compare, may_be_lost, told
+from dynaflow_dsl.cli.stored import read_map
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 from dynaflow_dsl.diagnostics.render import render
 from dynaflow_dsl.integrations.dynamo.calls import Binds, Step
@@ -135,7 +132,7 @@ def settle(
     ):
         files.write(current)
         return ()
-    return helped_by_program(compare(relative(files.module), stored, current, ""))
+    return told(compare(relative(files.module), stored, current), BY_PROGRAM)
 
 
 def _same_graph(stored: str | None, current: str | None) -> bool:

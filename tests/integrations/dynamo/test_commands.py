@@ -72,6 +72,37 @@ def test_compiling_leaves_it_to_the_program(capsys: pytest.CaptureFixture[str]) 
     assert Path("executors/halves.py").read_bytes() == before
 
 
+TARGET = """
+from dynaflow_dsl.trace import Entry, TraceSpec
+from tests.integrations.dynamo.models import Stack
+import torch
+
+def stack():
+    return TraceSpec(
+        model=Stack().eval(),
+        entries={"forward": Entry(lambda sizes: (torch.ones(sizes["batch"], 8),))},
+        dims={"x": ("batch", None)},
+        dimensions={"batch": (1, 64)},
+    )
+"""
+
+
+@pytest.mark.parametrize("words", [(), ("--check",)])
+def test_it_is_not_written_over_for_a_target(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("targets.py").write_text(TARGET)
+    before = Path("executors/halves.py").read_bytes()
+    line = ["compile", "halves.dfs", "--model", "targets.py:stack", *words]
+    assert run(line) == 1
+    assert capsys.readouterr().err.startswith(
+        "error[DFS507]: executors/halves.py is the module of a program's "
+        "torch.compile, and the trace target targets.py:stack makes another one of "
+        "this name\n  = help: choose another folder with -o"
+    )
+    assert Path("executors/halves.py").read_bytes() == before
+
+
 def test_modules_of_several_graphs_are_no_orphans(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import traceback
 from pathlib import Path
@@ -339,6 +341,32 @@ def test_a_file_that_nobody_generated(tmp_path: Path) -> None:
     found = refused(step(schedule=write(tmp_path), write="always"))
     assert found.message == "executors/halves.py is not a generated module"
     assert module().read_text() == "mine = 1\n"
+
+
+def test_a_module_of_something_else(tmp_path: Path) -> None:
+    """What `dfsc compile` or `schedule` made for a model of the same file."""
+    schedule = made(tmp_path)
+    found = module().with_suffix(".map.json")
+    document = json.loads(found.read_text())
+    document["target"] = {"name": "targets.py:stack", "arguments": {}}
+    found.write_text(json.dumps(document))
+    module().write_bytes(
+        before := module().read_bytes().replace(b" dynamo", b" export")
+    )
+    document["body"] = hashlib.sha256(before).hexdigest()
+    found.write_text(json.dumps(document))
+    for write_ in ("missing", "always"):
+        clash = refused(step(schedule=schedule, write=write_))
+        assert (clash.code, clash.message) == (
+            "DFS507",
+            "executors/halves.py is the module of the trace target targets.py:stack, "
+            "and a program's torch.compile makes another one of this name",
+        )
+        assert 'the option "module" of the backend' in clash.helps[0]
+        torch._dynamo.reset()
+    assert module().read_bytes() == before
+    step(schedule=schedule, module="executors/compiled.py")(torch.randn(4, 8))
+    assert Path("executors/compiled.py").exists()
 
 
 def test_a_stale_module_may_be_left_to_inductor(tmp_path: Path) -> None:

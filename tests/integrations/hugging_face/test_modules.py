@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -113,6 +115,33 @@ def test_a_file_of_somebody_else_is_not_written_over(home: Path) -> None:
     with pytest.raises(DiagnosticError, match="is not a generated module"):
         run(write=True)
     assert module.read_text() == "raise SystemExit\n"
+
+
+def test_a_module_that_torch_compile_made(home: Path) -> None:
+    """Both would write one file by turns."""
+    run(capacity=CAPACITY, write=True)
+    path = home / "executors" / "halves.map.json"
+    document = json.loads(path.read_text())
+    document["target"] = {"name": "", "arguments": {}}
+    module = path.with_name("halves.py")
+    module.write_text(module.read_text() + "# another\n")
+    document["body"] = hashlib.sha256(module.read_bytes()).hexdigest()
+    path.write_text(json.dumps(document))
+    written = files(home)
+    said = (
+        "executors/halves.py is the module of a program's torch.compile, and "
+        "`schedule` of dynaflow_dsl.integrations.transformers makes another one of "
+        "this name"
+    )
+    with pytest.warns(RuntimeWarning, match=re.escape(said)):
+        assert run() == ("in memory",)
+    with pytest.raises(DiagnosticError, match="DFS507") as refused:
+        run(write=True)
+    assert refused.value.diagnostics[0].helps[0] == (
+        'choose another folder with folder="..."'
+    )
+    assert files(home) == written
+    assert run(capacity=CAPACITY, folder="others", write=True) == ("others/halves.py",)
 
 
 def test_a_module_of_another_model_is_stale(home: Path) -> None:
