@@ -86,8 +86,9 @@ def dynaflow(
                 reused=found.reused,
             )
             return found.call
-        case Unscheduled(reason):
-            _remember(chosen, frame, modules, reason=reason)
+        case Unscheduled(reason, diagnostics):
+            said = tuple(_with_breaks(diagnostics, frame))
+            _remember(chosen, frame, modules, reason=reason, diagnostics=said)
             if chosen.load.compile:
                 return by_inductor(graph, examples)
             return graph.forward
@@ -123,7 +124,12 @@ def _schedule(
     handed = DynamoGraph(graph, tuple(examples), sources, scope, model)
     modules = running_modules(handed)
     whole = frame is None or frame.is_all_of(model)
-    found = session(model, options).schedule(handed, modules, whole=whole)
+    found = session(model, options).schedule(
+        handed,
+        modules,
+        whole=whole,
+        resumed=frame is not None and frame.resumed,
+    )
     return found, tuple(sorted(modules))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 import torch
 
@@ -24,13 +25,15 @@ class Opening:
 
     `named` are axes with a name, `unnamed` others of the same size: if the model's code
     ties a dimension to one of these, it can be open only together with it. `tried` are
-    the dimensions for which that was found out. `marked` are tensors of the caller
-    whose marks are to be taken off.
+    the dimensions for which that was found out. `learned` are names of axes of values
+    that a graph before this one made. `marked` are tensors of the caller whose marks
+    are to be taken off.
     """
 
     named: set[_Place] = field(default_factory=set)
     unnamed: set[_Place] = field(default_factory=set)
     tried: set[str] = field(default_factory=set)
+    learned: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
     marked: list[OpenAxis] = field(default_factory=list)
 
     def take_marks_off(self) -> None:
@@ -43,6 +46,7 @@ class Opening:
         self.named.clear()
         self.unnamed.clear()
         self.tried.clear()
+        self.learned.clear()
 
     def open_named(
         self,
@@ -92,7 +96,21 @@ class Opening:
             self.unnamed.clear()
             self._begin_anew(graph, inputs)
 
-    def _begin_anew(self, graph: DynamoGraph, inputs: Inputs) -> None:
+    def learn(
+        self,
+        graph: DynamoGraph,
+        inputs: Inputs,
+        found: Mapping[str, tuple[str | None, ...]],
+    ) -> NoReturn:
+        """Take names of axes as if they stood in `dims`.
+
+        Raises what Dynamo needs to begin anew with these open, and no others.
+        """
+        self.learned.update(found)
+        self.unnamed.clear()
+        self._begin_anew(graph, inputs)
+
+    def _begin_anew(self, graph: DynamoGraph, inputs: Inputs) -> NoReturn:
         # Marks of the last time are off again, so all are set.
         places = self.named | self.unnamed
         for item in inputs.steps:

@@ -11,11 +11,10 @@ from weakref import WeakKeyDictionary
 import torch
 
 from dynaflow_dsl import pipeline
-from dynaflow_dsl.bind.selectors import matches
 from dynaflow_dsl.cli.files import relative, schedule_name
 from dynaflow_dsl.cli.modules import ModuleFiles, default_folder
 from dynaflow_dsl.cli.project import find_project
-from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
+from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError, Severity
 from dynaflow_dsl.graph.digest import graph_digest
 from dynaflow_dsl.integrations.dynamo.calls import Bindings, GraphCall
 from dynaflow_dsl.integrations.dynamo.dimensions import (
@@ -23,6 +22,7 @@ from dynaflow_dsl.integrations.dynamo.dimensions import (
     name_dimensions,
     said_of,
 )
+from dynaflow_dsl.integrations.dynamo.fitting import others_may_fit, says_nothing_of
 from dynaflow_dsl.integrations.dynamo.inputs import read_inputs
 from dynaflow_dsl.integrations.dynamo.model import DynamoGraph, Inputs, Meaning
 from dynaflow_dsl.integrations.dynamo.modules import (
@@ -45,6 +45,9 @@ from dynaflow_dsl.integrations.dynamo.wanted import (
 from dynaflow_dsl.integrations.dynamo.weights import structure_of
 from dynaflow_dsl.resolve.model import ScheduleFile
 
+# The code of parts and selectors without operations.
+NOTHING_MATCHED = "DFS201"
+
 # The name of a graph that nothing else names.
 ENTRY = "forward"
 
@@ -62,9 +65,13 @@ class Scheduled:
 
 @dataclass(frozen=True, slots=True)
 class Unscheduled:
-    """A graph of which the schedule says nothing, and why."""
+    """A graph of which the schedule says nothing, and why.
+
+    `diagnostics` are the whole messages, where it holds parts and not all of them.
+    """
 
     reason: str
+    diagnostics: tuple[Diagnostic, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +99,22 @@ class Session:
     opening: Opening = field(default_factory=Opening)
 
     def schedule(
-        self, graph: DynamoGraph, modules: Iterable[str], *, whole: bool
+        self,
+        graph: DynamoGraph,
+        modules: Iterable[str],
+        *,
+        whole: bool,
+        resumed: bool = False,
     ) -> Scheduled | Unscheduled:
         """The executor of a graph in which `modules` run; `whole` says that it is all
-        of the model.
+        of the model, and `resumed` that it goes on with values of an earlier one.
 
         Raises DiagnosticError for a graph that the schedule does not fit, and what
         Dynamo needs to begin the frame anew with more of its axes open.
         """
         self.opening.take_marks_off()
         try:
-            found = self._begun(graph, modules, whole=whole)
+            found = self._begun(graph, modules, whole=whole, resumed=resumed)
         except DiagnosticError:
             self.opening.forget()
             raise
@@ -110,22 +122,39 @@ class Session:
         return found
 
     def _begun(
-        self, graph: DynamoGraph, modules: Iterable[str], *, whole: bool
+        self,
+        graph: DynamoGraph,
+        modules: Iterable[str],
+        *,
+        whole: bool,
+        resumed: bool,
     ) -> Scheduled | Unscheduled:
-        if not whole and not self._holds_some(modules):
-            return Unscheduled("it holds none of the modules that the schedule names")
+        if not whole:
+            reason = says_nothing_of(self.file, modules, graph.model)
+            if reason is not None:
+                return Unscheduled(reason)
         _check_gradients(graph.examples)
         _check_autocast(graph.examples)
         inputs = read_inputs(graph)
         meaning = self._meaning(inputs, whole=whole)
         wanted = dimensions_of(self.file)
-        self._open(graph, inputs, meaning, wanted)
+        self._open(graph, inputs, meaning, wanted, resumed=resumed)
         dimensions = name_dimensions(inputs.steps, meaning, wanted)
         for name in sorted(wanted):
             reason = self._fixed(name, inputs, dimensions)
             if reason is not None:
                 return Unscheduled(reason)
-        return self._scheduled(graph, meaning, wanted, whole=whole)
+        try:
+            return self._scheduled(graph, meaning, wanted, whole=whole)
+        except DiagnosticError as error:
+            found = [e for e in error.diagnostics if e.severity is Severity.ERROR]
+            codes = {each.code for each in found}
+            if whole or codes != {NOTHING_MATCHED}:
+                raise
+            if not others_may_fit(self.file, modules, graph.model):
+                raise
+            reason = f"it holds a layer in part: {found[0].message}"
+            return Unscheduled(reason, tuple(found))
 
     def _scheduled(
         self,
@@ -175,7 +204,7 @@ class Session:
             # Later graphs, and those around a break, may have fewer inputs.
             given = given.of(inputs.steps)
         if self.options.meaning.dims:
-            return given
+            return replace(given, dims={**given.dims, **self.opening.learned})
         ndim = {item.key: item.tensor.ndim for item in inputs.steps}
         known = {k: axes for k, axes in self.dims.items() if ndim.get(k) == len(axes)}
         return replace(given, dims=known)
@@ -186,39 +215,30 @@ class Session:
                 return name
         return ENTRY
 
-    def _holds_some(self, modules: Iterable[str]) -> bool:
-        paths = {
-            tuple(path.split(".")[:depth])
-            for path in modules
-            for depth in range(1, path.count(".") + 2)
-        }
-        for schedule in self.file.schedules:
-            for section in schedule.sections:
-                if section.each is None:
-                    return True
-                pattern = section.each.path.pattern
-                if any(matches(pattern, path) for path in paths):
-                    return True
-        return False
-
     def _open(
         self,
         graph: DynamoGraph,
         inputs: Inputs,
         meaning: Meaning,
         wanted: frozenset[str],
+        *,
+        resumed: bool,
     ) -> None:
         """Have all dimensions open that the caller names or the schedule speaks of.
 
         One stays fixed where the model's code fixes it, or where it has the size that
         an entry is named by. Raises DiagnosticError (DFS821) where an axis that nobody
-        named fixes it, and what Dynamo needs to begin the frame anew.
+        named fixes it, and what Dynamo needs to begin the frame anew. Of values that an
+        earlier graph made the caller knows nothing: axes that are a dimension count as
+        named.
         """
         said = said_of(inputs.steps, meaning)
         names = self._named(said.fixed) | wanted
         self.opening.open_named(graph, inputs, meaning.dims, names)
         missing = unsaid(inputs.steps, meaning.dims, said.symbols)
         if self.opening.unnamed and missing:
+            if resumed:
+                self.opening.learn(graph, inputs, missing)
             raise not_said(self.file, meaning.dims, missing)
         fixed = {n: size for n, size in said.fixed.items() if n in names and size > 1}
         self.opening.open_unnamed(graph, inputs, meaning.dims, fixed)
