@@ -86,11 +86,20 @@ class Result(Generic[T]):
 
 
 class DiagnosticError(Exception):
-    """Carries diagnostics across the public Python API, and nowhere else."""
+    """Carries diagnostics across the public Python API, and nowhere else.
+
+    Its text is what a command would print of them, with places and ways out.
+    """
 
     def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
         self.diagnostics = tuple(diagnostics)
-        super().__init__("; ".join(f"{d.code}: {d.message}" for d in self.diagnostics))
+        super().__init__(self.diagnostics)
+
+    def __str__(self) -> str:
+        # The renderers import what is defined here.
+        from dynaflow_dsl.diagnostics.render import render
+
+        return render(self.diagnostics).rstrip()
 
 
 def has_errors(diagnostics: Iterable[Diagnostic]) -> bool:

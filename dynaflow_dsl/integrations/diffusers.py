@@ -17,7 +17,7 @@ from diffusers import ModelMixin
 
 from dynaflow_dsl.cli.options import Given
 from dynaflow_dsl.integrations.denoising import DenoiserForward, Loading, kind_of
-from dynaflow_dsl.integrations.errors import ScheduleError
+from dynaflow_dsl.integrations.errors import ScheduleError, without_frames
 from dynaflow_dsl.integrations.forwards import (
     CallReport,
     attach,
@@ -34,6 +34,7 @@ __all__ = ["CallReport", "report", "schedule", "scheduled", "unschedule"]
 Model = TypeVar("Model", bound=ModelMixin)
 
 
+@without_frames
 def schedule(
     model: Model,
     schedule: str | os.PathLike[str] | ModuleType,

@@ -1,8 +1,16 @@
-"""What scheduling a library's model refuses."""
+"""What scheduling a library's model refuses, and how that is shown."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from dynaflow_dsl.diagnostics import DiagnosticError
 from dynaflow_dsl.runtime import RuntimeFault
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class ScheduleError(RuntimeFault):
@@ -11,3 +19,20 @@ class ScheduleError(RuntimeFault):
     DFS830: the model, the schedule or the module is not of a kind that the library's
     loop can run. DFS831: a call cannot run scheduled, and it was asked to be an error.
     """
+
+
+def without_frames(function: Callable[P, T]) -> Callable[P, T]:
+    """Show what a function refuses without the functions that found it out.
+
+    A refusal is about the caller's files and model, and says where: where in this
+    package it was raised helps nobody. Any other exception has its whole traceback.
+    """
+
+    @wraps(function)
+    def called(*arguments: P.args, **named: P.kwargs) -> T:
+        try:
+            return function(*arguments, **named)
+        except (DiagnosticError, RuntimeFault) as error:
+            raise error.with_traceback(None) from None
+
+    return called

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from dynaflow_dsl.integrations.errors import ScheduleError
+from dynaflow_dsl.integrations.errors import ScheduleError, without_frames
 from dynaflow_dsl.integrations.making import MadeModule
 from dynaflow_dsl.integrations.watching import Watch
 
@@ -67,6 +67,7 @@ class ScheduledForward:
         self.__name__ = "forward"
         self.__doc__ = type(model).forward.__doc__
 
+    @without_frames
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """The model's forward, with its arguments and results."""
         if torch.compiler.is_compiling():
@@ -101,7 +102,7 @@ class ScheduledForward:
             warnings.warn(
                 f"{type(self.model).__name__} runs unscheduled here: {reason}",
                 RuntimeWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         self._reasons[reason] += 1
         return self._own(**given)

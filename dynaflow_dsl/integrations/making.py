@@ -177,7 +177,7 @@ def tell_stale(made: MadeModule) -> None:
         warnings.warn(
             f"the committed module was passed over for one in memory:\n{text}",
             RuntimeWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
 
 
@@ -234,11 +234,9 @@ def settled(result: Result[T]) -> T:
 
 
 def refuse(*found: Diagnostic) -> NoReturn:
-    """Raise DiagnosticError; a traceback shows the whole messages below it."""
+    """Raise DiagnosticError with those that are errors, if any of them is."""
     errors = [item for item in found if item.severity is Severity.ERROR]
-    error = DiagnosticError(errors or found)
-    error.add_note("\n" + render(error.diagnostics))
-    raise error
+    raise DiagnosticError(errors or found)
 
 
 def _imported(files: ModuleFiles) -> MadeModule:

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 from dynaflow_dsl.cli.options import Given
 from dynaflow_dsl.integrations.agreement import disagreement
 from dynaflow_dsl.integrations.decoding import DecoderForward, Lengths, lengths_of
-from dynaflow_dsl.integrations.errors import ScheduleError
+from dynaflow_dsl.integrations.errors import ScheduleError, without_frames
 from dynaflow_dsl.integrations.forwards import (
     CallReport,
     attach,
@@ -49,6 +49,7 @@ __all__ = ["CallReport", "report", "schedule", "scheduled", "unschedule"]
 Model = TypeVar("Model", bound=PreTrainedModel)
 
 
+@without_frames
 def schedule(
     model: Model,
     schedule: str | os.PathLike[str] | ModuleType,

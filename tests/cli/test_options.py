@@ -62,7 +62,9 @@ def test_another_target_takes_no_argument_of_the_file() -> None:
 
 
 def test_no_target_at_all() -> None:
-    with pytest.raises(DiagnosticError, match=r"DFS110: a\.dfs names no model"):
+    with pytest.raises(
+        DiagnosticError, match=r"error\[DFS110\]: a\.dfs names no model"
+    ):
         choose_model(ScheduleFile(None, (), ""), "a.dfs", None, {"layers": 2})
 
 

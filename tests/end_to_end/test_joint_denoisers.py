@@ -60,7 +60,7 @@ def test_streams_of_text_and_image_are_unordered(name: str, tmp_path: Path) -> N
 def test_blocks_that_attend_twice_are_an_each_of_their_own(tmp_path: Path) -> None:
     text = (SCHEDULES / "streams.dfs").read_text(encoding="utf-8")
     spec = sd3.denoise(dual=2)
-    with pytest.raises(DiagnosticError, match="DFS205: image_in differs"):
+    with pytest.raises(DiagnosticError, match=r"error\[DFS205\]: image_in differs"):
         build(spec, text, tmp_path)
     made = build(spec, text.replace("having .ff_context", "having .attn2"), tmp_path)
     (report,) = run_verify(made, batches=(2,))

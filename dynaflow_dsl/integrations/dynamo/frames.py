@@ -65,15 +65,18 @@ class Frame:
 class NotScheduled(ShortenTraceback, DiagnosticError):
     """A graph that cannot run as its schedule says.
 
-    Dynamo shows what a backend raises without its own frames if it is of this kind.
+    Dynamo shows what a backend raises without its own frames if it is of this kind. It
+    adds advice on the debugging of itself to the arguments, which are not shown.
     """
 
     def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
         self.diagnostics = tuple(diagnostics)
-        super().__init__(
-            "a graph cannot run as its schedule says\n\n" + render(self.diagnostics),
-            first_useful_frame=sys._getframe(1),
-        )
+        heading = "a graph cannot run as its schedule says"
+        super().__init__(heading, first_useful_frame=sys._getframe(1))
+
+    def __str__(self) -> str:
+        text = render(self.diagnostics).rstrip()
+        return f"a graph cannot run as its schedule says\n\n{text}"
 
 
 def current_frame() -> Frame | None:

@@ -199,7 +199,7 @@ def test_captured_sizes_want_prompts_of_one_length(home: Path) -> None:
     text = text_of().replace("    split", "    capture batch at [2, 4]\n    split")
     (home / "halves.dfs").write_text(text)
     with pytest.raises(
-        DiagnosticError, match="DFS314: nothing says for which sizes of"
+        DiagnosticError, match=r"error\[DFS314\]: nothing says for which sizes of"
     ):
         run(capacity=CAPACITY)
     assert run(capacity=CAPACITY, sequence=4) == ("in memory",)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +18,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
+import dynaflow_dsl
 from dynaflow_dsl.diagnostics import DiagnosticError
 from dynaflow_dsl.integrations.errors import ScheduleError
 from dynaflow_dsl.integrations.transformers import (
@@ -86,14 +88,34 @@ def test_a_schedule_that_does_not_fit_says_where(tmp_path: Path) -> None:
     model = model_of()
     with pytest.raises(DiagnosticError) as caught:
         schedule(model, path)
-    assert "DFS201: .attention matches no module below model.layers.0" in str(
-        caught.value
+    whole = str(caught.value)
+    assert whole.startswith(
+        "error[DFS201]: .attention matches no module below model.layers.0\n"
     )
-    (whole,) = caught.value.__notes__
     assert "halves.dfs:9:48" in whole
     assert "part attn on side = .input_layernorm + .attention" in whole
     assert "did you mean '.self_attn'?" in whole or ".self_attn" in whole
     assert "forward" not in vars(model)
+    assert own_frames(caught.value) == ["called"]
+
+
+def own_frames(error: BaseException) -> list[str]:
+    """The functions of this package that a traceback shows."""
+    assert error.__suppress_context__
+    shown = traceback.extract_tb(error.__traceback__)
+    package = Path(dynaflow_dsl.__file__).parent
+    return [each.name for each in shown if package in Path(each.filename).parents]
+
+
+def test_a_refusal_shows_no_frames_of_ours() -> None:
+    for model in (model_of().train(), model_of().to("meta")):
+        with pytest.raises(ScheduleError) as caught:
+            schedule(model, module_of())
+        assert own_frames(caught.value) == ["called"]
+    scheduled_model = schedule(model_of(), module_of(), compile=False, strict=True)
+    with pytest.raises(ScheduleError) as caught:
+        scheduled_model(torch.ones(1, 2, dtype=torch.int64), output_attentions=True)
+    assert own_frames(caught.value) == ["called"]
 
 
 def test_twice() -> None:
