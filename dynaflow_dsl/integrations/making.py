@@ -33,6 +33,7 @@ from dynaflow_dsl.cli.stored import read_map, stored_target
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError, Result, Severity
 from dynaflow_dsl.diagnostics.render import render
 from dynaflow_dsl.integrations.errors import ScheduleError
+from dynaflow_dsl.integrations.schedules import check_runs_one
 from dynaflow_dsl.resolve.model import Scalar, ScheduleFile
 from dynaflow_dsl.runtime import Executor, Selected
 from dynaflow_dsl.trace import TraceSpec, trace
@@ -117,18 +118,14 @@ def read(schedule: str | os.PathLike[str], request: Request) -> ReadSchedule:
     """Read a schedule file, and the module that was committed for it.
 
     What that module was made with holds below what the request gives. Raises
-    DiagnosticError, and ScheduleError (DFS830) for a file without schedules.
+    DiagnosticError, also for a file without schedules, or with several and nothing
+    that chooses (DFS830).
     """
     path = schedule_name(schedule)
     folder = request.folder or default_folder(find_project(Path.cwd()))
     given = with_stored(request.given, pipeline.declared(path), folder)
     file: ScheduleFile = settled(pipeline.read_schedule(path, given.parameters))
-    if not file.schedules:
-        raise ScheduleError(
-            "DFS830",
-            f"{path} holds no schedule: name a file with one, which may import from "
-            "this file.",
-        )
+    check_runs_one(file, path, "DFS830")
     files = ModuleFiles.of(folder, pipeline.module_name(file, path))
     return ReadSchedule(file, path, given, _stored(files))
 

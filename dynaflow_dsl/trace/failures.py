@@ -12,6 +12,9 @@ from dynaflow_dsl.trace.export import ExportFailure
 from dynaflow_dsl.trace.lines import line_of_traceback, source_line
 
 _CODE = "DFS111"
+
+# How the note begins that has a line of the model.
+_AT = "at "
 _SPECIALISED = re.compile(
     r"marked (\w+) as dynamic but your code specialized it to be a constant \((\d+)\)"
 )
@@ -26,8 +29,13 @@ def failure(
     helps: Iterable[str] = (),
 ) -> Diagnostic:
     """A diagnostic of tracing, with the line of the model that it is about."""
-    place = (f"at {source}",) if source else ()
+    place = (f"{_AT}{source}",) if source else ()
     return Diagnostic(_CODE, message, notes=place + tuple(notes), helps=tuple(helps))
+
+
+def has_line(item: Diagnostic) -> bool:
+    """Whether a diagnostic has the line of the model that it is about."""
+    return any(note.startswith(_AT) for note in item.notes)
 
 
 def refuse(

@@ -32,6 +32,7 @@ from dynaflow_dsl.integrations.dynamo.session import (
     session,
 )
 from dynaflow_dsl.integrations.dynamo.sources import Scope
+from dynaflow_dsl.trace.failures import has_line
 
 _log = logging.getLogger("dynaflow_dsl")
 
@@ -136,14 +137,22 @@ def _schedule(
 def _with_breaks(
     found: Iterable[Diagnostic], frame: Frame | None
 ) -> Iterable[Diagnostic]:
-    """Beside what is wrong with a graph, that it is not all of its function."""
+    """Beside what is wrong with a graph, of which function it is a part.
+
+    What has no place in the schedule or the model has that of the function.
+    """
     notes = []
     if frame is not None and frame.resumed:
         notes.append(f"this graph goes on with {frame.function} after a graph break")
     if frame is not None and frame.broken is not None:
         notes.append(f"this graph ends in a graph break: {frame.broken}")
     for item in found:
-        yield replace(item, notes=(*item.notes, *notes))
+        mine = notes
+        placed = item.primary is not None or item.about is not None
+        if frame is not None and not placed and not has_line(item):
+            place = f"{frame.place.file}:{frame.place.line}"
+            mine = [f"in a call of {frame.function} ({place})", *notes]
+        yield replace(item, notes=(*item.notes, *mine))
 
 
 def _remember(

@@ -23,7 +23,7 @@ from dynaflow_dsl.cli.modules import ModuleFiles, ModuleText
 from dynaflow_dsl.cli.repairs import BY_PROGRAM
 from dynaflow_dsl.cli.staleness import compare, may_be_lost, told
 from dynaflow_dsl.cli.stored import read_map
-from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
+from dynaflow_dsl.diagnostics import Diagnostic
 from dynaflow_dsl.diagnostics.render import render
 from dynaflow_dsl.integrations.dynamo.calls import Binds, Step
 from dynaflow_dsl.integrations.dynamo.retrace import Retraced
@@ -89,21 +89,6 @@ def compile_graph(
     for each in compiled.diagnostics:
         _log.warning("%s", render([each]))
     return module
-
-
-def check_runs_one(file: ScheduleFile, path: str) -> None:
-    """Refuse a file of which nobody knows which schedule a graph runs.
-
-    Raises DiagnosticError (DFS821).
-    """
-    count = len(file.schedules)
-    if file.select is not None or count == 1:
-        return
-    said = f"{path} has {count or 'no'} schedules, and a graph runs one"
-    helps = ["name a file with a schedule, which may import from this one"]
-    if count:
-        helps = ["let a `select` choose between them, or give each a file"]
-    raise DiagnosticError([Diagnostic("DFS821", said, helps=tuple(helps))])
 
 
 def settle(

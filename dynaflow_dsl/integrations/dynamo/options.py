@@ -50,10 +50,10 @@ def read_options(options: object) -> Options:
     for name in options:
         if name not in _READERS:
             close = get_close_matches(str(name), _READERS, 1)
-            known = f"its options: {', '.join(_READERS)}"
             _refuse(
                 f'the backend "dynaflow" has no option {name!r}',
-                f"did you mean {close[0]!r}?" if close else known,
+                *(f"did you mean {each!r}?" for each in close),
+                f"its options: {', '.join(_READERS)}",
             )
     read = {name: _READERS[name](name, value) for name, value in options.items()}
     return Options(
@@ -84,8 +84,11 @@ def _path(name: str, value: object) -> str:
     return os.fspath(value)
 
 
-def _folder(name: str, value: object) -> Path:
-    return Path(_path(name, value))
+def _module(name: str, value: object) -> Path:
+    path = Path(_path(name, value))
+    if path.suffix not in ("", ".py") and not path.is_dir():
+        _wrong(name, value, "a file that ends in .py, or a folder")
+    return path
 
 
 def _flag(name: str, value: object) -> bool:
@@ -119,23 +122,35 @@ def _axes(name: str, value: object) -> dict[str, tuple[str | None, ...]]:
             axis is None or (isinstance(axis, str) and axis.isidentifier())
             for axis in axes
         ):
-            _wrong(f"{name}[{key!r}]", axes, 'names of axes, such as ("batch", None)')
+            helps = _other("dimensions", "bounds of a dimension", _is_bounds(axes))
+            wanted = 'names of axes, such as ("batch", None)'
+            _wrong(f"{name}[{key!r}]", axes, wanted, *helps)
     return {key: tuple(axes) for key, axes in table.items()}
 
 
 def _bounds(name: str, value: object) -> dict[str, tuple[int, int | None]]:
     table = _table(name, value)
     for key, bounds in table.items():
-        if (
-            not isinstance(bounds, tuple | list)
-            or len(bounds) != 2
-            or type(bounds[0]) is not int
-            or (bounds[1] is not None and type(bounds[1]) is not int)
-        ):
-            _wrong(
-                f"{name}[{key!r}]", bounds, "the lowest and the highest size, or None"
+        if not _is_bounds(bounds):
+            named = isinstance(bounds, tuple | list) and any(
+                isinstance(each, str) for each in bounds
             )
+            helps = _other("dims", "names of an input's axes", named)
+            wanted = "the lowest and the highest size, or None"
+            _wrong(f"{name}[{key!r}]", bounds, wanted, *helps)
     return {key: (low, high) for key, (low, high) in table.items()}
+
+
+def _is_bounds(value: object) -> bool:
+    match value:
+        case [int(low), int() | None as high]:
+            return type(low) is int and type(high) is not bool
+    return False
+
+
+def _other(option: str, what: str, meant: bool) -> tuple[str, ...]:
+    """The option that somebody meant who gave another one its values."""
+    return (f"{what} are given by the option {option!r}",) if meant else ()
 
 
 def _persistent(name: str, value: object) -> dict[str, Persistent]:
@@ -176,7 +191,7 @@ def _table(name: str, value: object) -> dict[str, Any]:
 
 _READERS: Mapping[str, Callable[[str, object], Any]] = {
     "schedule": _path,
-    "module": _folder,
+    "module": _module,
     "write": _when,
     "parameters": _parameters,
     "facts": _scalars,
@@ -192,8 +207,8 @@ _READERS: Mapping[str, Callable[[str, object], Any]] = {
 }
 
 
-def _wrong(name: str, value: object, wanted: str) -> NoReturn:
-    _refuse(f"the option {name!r} is {value!r}; it must be {wanted}")
+def _wrong(name: str, value: object, wanted: str, *helps: str) -> NoReturn:
+    _refuse(f"the option {name!r} is {value!r}; it must be {wanted}", *helps)
 
 
 def _refuse(message: str, *helps: str) -> NoReturn:

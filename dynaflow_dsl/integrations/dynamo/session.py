@@ -27,7 +27,6 @@ from dynaflow_dsl.integrations.dynamo.inputs import read_inputs
 from dynaflow_dsl.integrations.dynamo.model import DynamoGraph, Inputs, Meaning
 from dynaflow_dsl.integrations.dynamo.modules import (
     GraphModuleFile,
-    check_runs_one,
     compile_graph,
     settle,
 )
@@ -43,6 +42,7 @@ from dynaflow_dsl.integrations.dynamo.wanted import (
     still_fixed,
 )
 from dynaflow_dsl.integrations.dynamo.weights import structure_of
+from dynaflow_dsl.integrations.schedules import check_runs_one
 from dynaflow_dsl.resolve.model import ScheduleFile
 
 # The code of parts and selectors without operations.
@@ -291,7 +291,7 @@ def session(model: torch.nn.Module, options: Options) -> Session:
     path = schedule_name(options.schedule)
     read = pipeline.read_schedule(path, options.parameters)
     file = read.unwrap()
-    check_runs_one(file, path)
+    check_runs_one(file, path, "DFS821")
     for known in _sessions.setdefault(model, []):
         if known.options == options and known.file.digest == file.digest:
             return known

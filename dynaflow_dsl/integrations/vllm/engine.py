@@ -19,12 +19,9 @@ from dynaflow_dsl.cli.project import find_project
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 from dynaflow_dsl.diagnostics.render import render
 from dynaflow_dsl.integrations.dynamo.frames import NotScheduled
-from dynaflow_dsl.integrations.dynamo.modules import (
-    check_runs_one,
-    compile_graph,
-    settle,
-)
+from dynaflow_dsl.integrations.dynamo.modules import compile_graph, settle
 from dynaflow_dsl.integrations.dynamo.options import Options
+from dynaflow_dsl.integrations.schedules import check_runs_one
 from dynaflow_dsl.integrations.vllm.config import check_splits, facts_of, options_of
 from dynaflow_dsl.integrations.vllm.graphs import (
     calling_model,
@@ -78,7 +75,7 @@ def _scheduled(
     options = options_of(config)
     path = schedule_name(options.schedule)
     file = pipeline.read_schedule(path, options.parameters).unwrap()
-    check_runs_one(file, path)
+    check_runs_one(file, path, "DFS821")
     check_splits(file, config)
     engine = read_graph(graph, examples, model)
     most = config.scheduler_config.max_num_batched_tokens

@@ -89,7 +89,39 @@ def test_options(options: Any, said: str) -> None:
 
 def test_an_option_that_is_nearly_right() -> None:
     found = refused(step(schedule="h.dfs", strickt=True))
-    assert found.helps == ("did you mean 'strict'?",)
+    did_you_mean, known = found.helps
+    assert did_you_mean == "did you mean 'strict'?"
+    assert known.startswith("its options: schedule, module, write, ")
+
+
+@pytest.mark.parametrize(
+    ("options", "way"),
+    [
+        (
+            {"dimensions": {"x": ("batch", None)}},
+            "names of an input's axes are given by the option 'dims'",
+        ),
+        (
+            {"dims": {"batch": (2, 64)}},
+            "bounds of a dimension are given by the option 'dimensions'",
+        ),
+    ],
+)
+def test_two_options_that_are_easily_confused(options: Any, way: str) -> None:
+    assert refused(step(schedule="h.dfs", **options)).helps == (way,)
+
+
+def test_a_module_is_a_python_file_or_a_folder(tmp_path: Path) -> None:
+    found = refused(step(schedule=write(tmp_path), module="x.txt"))
+    assert (found.code, found.message) == (
+        "DFS820",
+        "the option 'module' is 'x.txt'; it must be a file that ends in .py, or a "
+        "folder",
+    )
+    assert not Path("x.txt").exists()
+    Path("version.1").mkdir()
+    step(schedule=write(tmp_path), module="version.1")(torch.randn(4, 8))
+    assert Path("version.1/halves.py").exists()
 
 
 def test_a_mode() -> None:
@@ -123,7 +155,23 @@ def test_several_schedules_and_nothing_that_chooses(tmp_path: Path) -> None:
     two = HALVES + HALVES.replace("dfs 1\n", "").replace("halves", "others")
     found = refused(step(schedule=write(tmp_path, two)))
     assert found.code == "DFS821"
-    assert found.message.endswith("has 2 schedules, and a graph runs one")
+    assert found.message.endswith("has 2 schedules, and nothing chooses between them")
+    assert found.primary is not None
+    assert found.primary.span.text == "others"
+
+
+def test_a_file_without_schedules(tmp_path: Path) -> None:
+    found = refused(step(schedule=write(tmp_path, "dfs 1\n")))
+    assert found.code == "DFS821"
+    assert found.message.endswith("halves.dfs has no schedule")
+    assert found.primary is not None
+    assert str(found.primary.span).endswith("halves.dfs:1:1")
+
+
+def in_the_model(found: Diagnostic) -> bool:
+    """Whether a message says in which function it was found."""
+    place = r"in a call of Stack\.forward \(.*dynamo/models\.py:\d+\)"
+    return any(re.fullmatch(place, note) for note in found.notes)
 
 
 def test_gradients(tmp_path: Path) -> None:
@@ -134,6 +182,7 @@ def test_gradients(tmp_path: Path) -> None:
         "DFS821",
         "the model is called with gradients on, and executors have none",
     )
+    assert in_the_model(found)
     # The same model without them is another graph to Dynamo.
     called(torch.randn(4, 8))
     assert [each.module for each in report().graphs] == [None, "executors/halves.py"]
@@ -157,6 +206,7 @@ def test_casts_that_are_not_in_the_graph(tmp_path: Path) -> None:
         found = refused(called)
     assert found.code == "DFS821"
     assert found.message.startswith("the model is called under torch.autocast")
+    assert in_the_model(found)
 
 
 def test_a_model_in_training_mode(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +21,7 @@ from transformers import (
 import dynaflow_dsl
 from dynaflow_dsl.diagnostics import DiagnosticError
 from dynaflow_dsl.integrations.errors import ScheduleError
+from dynaflow_dsl.integrations.making import steps_of
 from dynaflow_dsl.integrations.transformers import (
     report,
     schedule,
@@ -76,10 +77,8 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
         schedule(model, tmp_path / "none.dfs")
     empty = tmp_path / "parts.dfs"
     empty.write_text("dfs 1\n\nparts layer:\n    part attn = .self_attn\n")
-    assert refusal(model, empty).endswith(
-        "parts.dfs holds no schedule: name a file with one, which may import from this "
-        "file."
-    )
+    with pytest.raises(DiagnosticError, match=r"DFS830.*parts.dfs has no schedule"):
+        schedule(model, empty)
 
 
 def test_a_schedule_that_does_not_fit_says_where(tmp_path: Path) -> None:
@@ -179,8 +178,12 @@ def test_two_schedules_and_nothing_that_chooses(tmp_path: Path) -> None:
     path = file_of(tmp_path)
     again = text_of().removeprefix("dfs 1\n").replace("halves:", "others:")
     path.write_text(text_of() + again)
-    message = refusal(model_of(), path, folder=tmp_path)
-    assert "halves.py has several schedules for the entry `decode`: let a" in message
+    with pytest.raises(DiagnosticError, match="DFS830") as caught:
+        schedule(model_of(), path, folder=tmp_path)
+    said = str(caught.value)
+    assert "halves.dfs has 2 schedules, and nothing chooses between them" in said
+    assert "schedule others:" in said
+    assert "let a `select` choose between them" in said
 
 
 class Other(GraniteForCausalLM):
@@ -294,3 +297,11 @@ def test_rows_that_come_and_go() -> None:
         ):
             model(**inputs, past_key_values=cache, logits_to_keep=1)
     assert chosen.logits.shape[0] == 2
+
+
+def test_a_module_with_two_steps_for_one_entry() -> None:
+    loaded = SimpleNamespace(
+        first=SimpleNamespace(entry="decode"), second=SimpleNamespace(entry="decode")
+    )
+    with pytest.raises(ScheduleError, match="several schedules for the entry `decode`"):
+        steps_of(loaded, "two.py")
