@@ -17,6 +17,7 @@ from dynaflow_dsl.bind.model import Binding
 from dynaflow_dsl.cli.foreign import faults_shown, import_module_file
 from dynaflow_dsl.cli.given_files import given_by_file
 from dynaflow_dsl.cli.making import Made, Wanted, make_to_run
+from dynaflow_dsl.cli.on_device import say_expected_memory
 from dynaflow_dsl.cli.options import (
     Given,
     fact_option,
@@ -141,9 +142,7 @@ def _bench(
     named = request.device if request.device is not None else spec.device
     load = partial(_load, module, spec, named, facts, graph.entry, schedule.name)
     scheduled = load()
-    if scheduled.replays is not None:
-        # Before anything is captured, and so before it can run out of memory.
-        reporter.say(str(scheduled.report()))
+    say_expected_memory(reporter, scheduled)
     device = torch.device(named)
     known = names_for(device)
     chosen = request.names or known

@@ -149,10 +149,12 @@ def loads(
     sizes: Mapping[str, int],
     *,
     compiled: bool,
+    capture: bool = False,
 ) -> Callable[[Any], Any]:
-    """What loads the uncaptured executor of a binding with the streams it is given.
+    """What loads the executor of a binding with the streams it is given.
 
-    Its steps are cut as `sizes` say.
+    Its steps are cut as `sizes` say, and captured where `capture` and the device say
+    so.
     """
     from dynaflow_dsl.verification.verify import find_executor
 
@@ -161,7 +163,7 @@ def loads(
             made.loaded.spec.model,
             device,
             compile=compiled,
-            capture=False,
+            capture=capture,
             facts=made.given.facts,
             context=made.loaded.spec.context,
             streams=streams,
@@ -174,6 +176,15 @@ def loads(
         )
 
     return load
+
+
+def say_expected_memory(reporter: Reporter, executor: Any) -> None:
+    """Say what captured steps take at most.
+
+    To be said before anything is captured, and so before it can run out of memory.
+    """
+    if executor.replays is not None:
+        reporter.say(str(executor.report()))
 
 
 def how_it_ran(profile: Any) -> str:

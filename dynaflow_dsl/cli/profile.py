@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,12 @@ from dynaflow_dsl.cli.files import relative, schedule_file, write_text
 from dynaflow_dsl.cli.foreign import faults_shown, import_module_file
 from dynaflow_dsl.cli.given_files import given_by_file
 from dynaflow_dsl.cli.making import Wanted, make_to_run
-from dynaflow_dsl.cli.on_device import check_cuda, how_it_ran, loads
+from dynaflow_dsl.cli.on_device import (
+    check_cuda,
+    how_it_ran,
+    loads,
+    say_expected_memory,
+)
 from dynaflow_dsl.cli.options import (
     Given,
     fact_option,
@@ -93,6 +99,7 @@ def command(
         return reporter.code
     # Torch takes a second to import, and help on this command needs none.
     from dynaflow_dsl.measurement.profile import profile_step
+    from dynaflow_dsl.runtime.streams import make_streams
 
     profiles: dict[str, Any] = {}
     spec = made.loaded.spec
@@ -105,8 +112,14 @@ def command(
             sizes = sizes_to_measure(graph, schedule, size)
             described = ", ".join(f"{name} = {each}" for name, each in sizes.items())
             title = f"{schedule.name}, entry {graph.entry}, {described}"
+            load = partial(
+                loads, module, binding, made, on, sizes, compiled=not text_only
+            )
+            if schedule.captures and not eager:
+                expected = load(capture=True)(make_streams)
+                say_expected_memory(reporter, expected)
             profiles[title] = profile_step(
-                loads(module, binding, made, on, sizes, compiled=not text_only),
+                load(),
                 made.loaded.arguments(graph.entry, sizes),
                 runs=runs,
                 replay=not eager,

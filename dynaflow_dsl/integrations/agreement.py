@@ -19,33 +19,30 @@ from dynaflow_dsl.models.cache import (
     greedy_inputs,
     make_caches,
 )
+from dynaflow_dsl.runtime.distances import TOLERANCES, distance
 
 _LENGTHS = (3, 1)
 _SEQUENCE = 3
-
-# How far apart logits may be, as a part of the largest.
-_ROUNDING = {torch.float64: 1e-6, torch.float32: 1e-3}
-_ROUNDING_OF_OTHERS = 5e-2
 
 
 def disagreement(model: PreTrainedModel, capacity: int) -> str | None:
     """In which call the adapter and the model differ, as part of a sentence.
 
-    A prompt padded on the left is followed by one token. None where all logits agree,
-    and for a cache that has no room to try.
+    A prompt padded on the left is followed by one token. None where all logits agree
+    as results of a step do (`runtime.distances`), and for a cache that has no room to
+    try.
     """
     if capacity <= _SEQUENCE:
         return None
     with torch.no_grad():
         pairs = zip(_own(model), _adapted(model, capacity), strict=True)
-        allowed = _ROUNDING.get(model.dtype, _ROUNDING_OF_OTHERS)
+        allowed = TOLERANCES.get(model.dtype, 0.0)
         for name, (own, adapted) in zip(("prompt", "token"), pairs, strict=True):
-            largest = float(own.abs().max())
-            apart = float((own - adapted).abs().max())
-            if not apart <= allowed * largest:
+            apart = distance(adapted, own)
+            if not apart.relative <= allowed:
                 return (
-                    f"after a padded {name} its logits differ by {apart:.2g} from "
-                    f"those of the adapter (the largest is {largest:.2g})"
+                    f"after a padded {name} its logits differ by {apart.absolute:.2g} "
+                    f"from those of the adapter, {apart.relative:.2g} of the largest"
                 )
     return None
 

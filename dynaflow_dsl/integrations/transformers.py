@@ -94,12 +94,8 @@ def schedule(
     request = Request(_path(folder), write, given)
     made = _made(model, schedule, capacity, sequence, request)
     lengths = lengths_of(_inputs(made.module), made.name)
-    if (difference := _difference(model, lengths.capacity)) is not None:
-        raise ScheduleError(
-            "DFS830",
-            f"{type(model).__name__} is called in another way than the adapter of "
-            f"decoders calls it: {difference}.",
-        )
+    if isinstance(schedule, ModuleType):
+        _check_agreement(model, lengths.capacity)
     loaded = made.module.load(
         model,
         model.device,
@@ -149,6 +145,8 @@ def _made(
         spec = decoder_spec(model, capacity=capacity, sequence=prompts, decode=decode)
     except ValueError as error:
         raise ScheduleError("DFS830", f"{error}.") from error
+    # Tracing and compiling take much longer.
+    _check_agreement(model, capacity)
     made = make(known, spec, _target(model, capacity, prompts), write=request.write)
     tell_stale(made)
     return made
@@ -164,11 +162,18 @@ def _stored_lengths(known: ReadSchedule) -> Lengths | None:
         return None
 
 
-def _difference(model: PreTrainedModel, capacity: int) -> str | None:
+def _check_agreement(model: PreTrainedModel, capacity: int) -> None:
+    """Refuse a model that the adapter of decoders calls otherwise than `generate()`."""
     try:
-        return disagreement(model, capacity)
+        difference = disagreement(model, capacity)
     except ValueError as error:
         raise ScheduleError("DFS830", f"{error}.") from error
+    if difference is not None:
+        raise ScheduleError(
+            "DFS830",
+            f"{type(model).__name__} is called in another way than the adapter of "
+            f"decoders calls it: {difference}.",
+        )
 
 
 def _target(

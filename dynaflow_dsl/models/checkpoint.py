@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from unittest.mock import patch
 
 import torch
 import transformers
@@ -20,6 +19,7 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from dynaflow_dsl.models.random_weights import dtype_named
+from dynaflow_dsl.trace.replacing import replaced
 
 
 def saved_model(path: str) -> PreTrainedModel:
@@ -145,5 +145,5 @@ def _parameters_on_meta() -> Iterator[None]:
             given = nn.Parameter(given.detach().to("meta"), requires_grad=False)
         register(module, name, given)
 
-    with patch.object(nn.Module, "register_parameter", on_meta):
+    with replaced(nn.Module, "register_parameter", on_meta):
         yield

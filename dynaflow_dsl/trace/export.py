@@ -19,7 +19,6 @@ from math import prod
 from traceback import StackSummary
 from types import FrameType
 from typing import Any, TypeAlias
-from unittest.mock import patch
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
@@ -35,6 +34,7 @@ from torch.utils._python_dispatch import (
 from dynaflow_dsl.marks import recording
 from dynaflow_dsl.runtime.model_code import is_model_code
 from dynaflow_dsl.trace.contexts import Context, ContextRecorder
+from dynaflow_dsl.trace.replacing import replaced
 
 __all__ = [
     "Decision",
@@ -132,11 +132,10 @@ def export_module(
         stack.enter_context(_quiet())
         stack.enter_context(_meta_as(torch.device(device)))
         stack.enter_context(
-            patch.object(
+            replaced(
                 TracerBase,
                 "_filter_traceback_frames",
                 lambda _, frames: _innermost_line(frames, recorder),
-                create=True,
             )
         )
         stack.enter_context(_recording_fixed_sizes(fixed))
@@ -165,7 +164,7 @@ def _meta_as(device: torch.device) -> Iterator[None]:
             return dataclasses.replace(description, device=device)
         return description
 
-    with patch.object(MetaTensorDescriber, "describe_tensor", describe_tensor):
+    with replaced(MetaTensorDescriber, "describe_tensor", describe_tensor):
         yield
 
 
@@ -198,7 +197,7 @@ def _recording_fixed_sizes(places: list[tuple[str, int]]) -> Iterator[None]:
             frame = frame.f_back
         replace(self, symbol, value, message)
 
-    with patch.object(ShapeEnv, "_set_replacement", set_replacement):
+    with replaced(ShapeEnv, "_set_replacement", set_replacement):
         yield
 
 
@@ -217,7 +216,7 @@ def _recording_decisions(decisions: dict[Decision, None]) -> Iterator[None]:
                 decisions.setdefault(Decision(node.expr, answer, place))
         return answer
 
-    with patch.object(ShapeEnv, "evaluate_sym_node", evaluate_sym_node):
+    with replaced(ShapeEnv, "evaluate_sym_node", evaluate_sym_node):
         yield
 
 

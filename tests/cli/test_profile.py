@@ -3,10 +3,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import click
 import pytest
 
 from dynaflow_dsl.cli.main import run
 from tests.cli.conftest import Workspace
+from tests.runtime.fake_graphs import FakeGraphs
 
 Capture = pytest.CaptureFixture[str]
 PROFILE = ("profile", "stack.dfs", "--text-only", "-o", "trace.json")
@@ -102,3 +104,30 @@ def test_a_trace_that_cannot_be_written(workspace: Workspace, capsys: Capture) -
     (workspace.folder / "trace.json").mkdir()
     assert run(PROFILE) == 2
     assert "DFS506" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [(), ("--eager",)])
+def test_what_graphs_will_take_is_printed_before_the_trace(
+    words: tuple[str, ...],
+    workspace: Workspace,
+    capsys: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    workspace.change(
+        workspace.schedule,
+        "    split batch",
+        "    capture batch at [4]\n\n    split batch",
+    )
+    backend = FakeGraphs()
+    monkeypatch.setattr("dynaflow_dsl.runtime.load.make_graphs", lambda *_: backend)
+    said: list[str] = []
+
+    def profiled(*_: Any, **__: Any) -> Any:
+        said.append(capsys.readouterr().err)
+        raise click.ClickException("enough")
+
+    monkeypatch.setattr("dynaflow_dsl.measurement.profile.profile_step", profiled)
+    run([*PROFILE, *words])
+    bound = "the pool they share grows to 0."
+    assert ("batch = 4: not captured yet, takes 0." in said[0]) is not bool(words)
+    assert (bound in said[0]) is not bool(words)

@@ -1,6 +1,7 @@
+import ast
 import sys
 
-from tests.project.commands import SCRIPTS, passes
+from tests.project.commands import ROOT, SCRIPTS, passes
 
 
 def test_imports_keep_to_the_layers() -> None:
@@ -17,3 +18,23 @@ def test_files_are_formatted() -> None:
 
 def test_types_are_right() -> None:
     passes(sys.executable, "-m", "mypy")
+
+
+PACKAGE = ROOT / "dynaflow_dsl"
+
+
+def test_every_folder_of_code_is_a_package() -> None:
+    folders = {path.parent for path in PACKAGE.rglob("*.py")}
+    assert [each for each in folders if not (each / "__init__.py").exists()] == []
+
+
+def test_the_package_uses_nothing_that_is_for_tests() -> None:
+    for path in PACKAGE.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += (
+                [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            )
+            used = {name.partition(".")[0] for name in names}
+            assert not used & {"unittest", "pytest"}, path

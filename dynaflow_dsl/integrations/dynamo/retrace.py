@@ -56,7 +56,6 @@ class Retraced:
 
     traced: TracedModel
     spec: TraceSpec
-    inputs: Inputs
     dimensions: Dimensions
     interface: Interface
 
@@ -120,7 +119,6 @@ def _retrace(
     return Retraced(
         traced,
         spec,
-        inputs,
         dimensions,
         interface_of(inputs, outputs, _written(traced.graphs)),
     )

@@ -209,13 +209,22 @@ class Other(GraniteForCausalLM):
         )
 
 
-def test_a_decoder_that_is_called_in_another_way() -> None:
-    """Its positions depend on the form of its mask."""
+@pytest.mark.parametrize("form", ["module", "file"])
+def test_a_decoder_that_is_called_in_another_way(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its positions depend on the form of its mask; nothing is compiled for it."""
     _, config = FAMILIES["granite"]
     torch.manual_seed(0)
     model = Other(config).eval()
     model.config._attn_implementation = "sdpa"
-    message = refusal(model, module_of(), check="none")
+    what = module_of() if form == "module" else file_of(tmp_path)
+
+    def compiled(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("dynaflow_dsl.integrations.making.trace", compiled)
+    message = refusal(model, what, check="none")
     assert message.startswith(
         "Other is called in another way than the adapter of decoders calls it: after a "
         "padded prompt its logits differ by"
