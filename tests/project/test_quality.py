@@ -33,8 +33,7 @@ def test_the_package_uses_nothing_that_is_for_tests() -> None:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in ast.walk(tree):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            names += (
-                [a.name for a in node.names] if isinstance(node, ast.Import) else []
-            )
+            if isinstance(node, ast.Import):
+                names = [each.name for each in node.names]
             used = {name.partition(".")[0] for name in names}
             assert not used & {"unittest", "pytest"}, path

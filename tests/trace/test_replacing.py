@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from dynaflow_dsl.trace.replacing import replaced
@@ -18,7 +20,7 @@ class Kind(Base):
 @pytest.mark.parametrize("name", ["own", "inherited", "absent"])
 def test_an_attribute_is_put_back(name: str) -> None:
     before = dict(vars(Kind)), getattr(Kind, name, None)
-    with pytest.raises(ZeroDivisionError), replaced(Kind, name, "other"):
+    with suppress(ZeroDivisionError), replaced(Kind, name, "other"):
         assert getattr(Kind(), name) == "other"
         raise ZeroDivisionError
     assert (dict(vars(Kind)), getattr(Kind, name, None)) == before
