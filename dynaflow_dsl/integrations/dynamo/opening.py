@@ -36,8 +36,15 @@ class Opening:
     learned: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
     marked: list[OpenAxis] = field(default_factory=list)
 
-    def take_marks_off(self) -> None:
-        """Leave the caller's tensors as they were."""
+    def begin(self, graph: DynamoGraph) -> None:
+        """Leave the caller's tensors as they were.
+
+        Where they are not those of this graph, Dynamo never came back with the frame
+        that was begun anew: it is done.
+        """
+        given = {id(example) for example in graph.examples}
+        if not all(id(each.tensor) in given for each in self.marked):
+            self.forget()
         close_axes(self.marked)
         self.marked.clear()
 

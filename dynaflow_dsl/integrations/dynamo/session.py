@@ -112,7 +112,7 @@ class Session:
         Raises DiagnosticError for a graph that the schedule does not fit, and what
         Dynamo needs to begin the frame anew with more of its axes open.
         """
-        self.opening.take_marks_off()
+        self.opening.begin(graph)
         try:
             found = self._begun(graph, modules, whole=whole, resumed=resumed)
         except DiagnosticError:

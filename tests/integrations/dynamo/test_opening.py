@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.exc import TensorifyScalarRestartAnalysis
 
 from dynaflow_dsl.cli.foreign import import_module_file
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 from dynaflow_dsl.integrations import report
+from dynaflow_dsl.integrations.dynamo import opening
 from tests.integrations.dynamo.compiling import compiled
 from tests.integrations.dynamo.models import Stack, evaluated, write
 
@@ -134,3 +136,28 @@ def test_a_size_that_names_an_entry_stays(tmp_path: Path) -> None:
         x = torch.randn(4, tokens, 8)
         torch.testing.assert_close(step(x), model(x))
     assert [each.entry for each in report().graphs] == ["chunk", "prefill"]
+
+
+def test_a_frame_that_dynamo_never_came_back_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was asked for in one call says nothing of the next."""
+    model = evaluated(Stack())
+    step = compiled(model, write(tmp_path))
+    lost = torch.randn(4, 8)
+    real = opening.open_axes
+
+    def interrupted(axes: Any) -> None:
+        with pytest.raises(TensorifyScalarRestartAnalysis):
+            real(axes)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(opening, "open_axes", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        step(lost)
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    x = torch.randn(4, 8)
+    torch.testing.assert_close(step(x), model(x))
+    assert report().graphs[-1].module == "executors/halves.py"
+    assert not [name for name in vars(lost) if "dynamo" in name]

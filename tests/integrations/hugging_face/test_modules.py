@@ -85,8 +85,11 @@ def test_a_stale_module_is_passed_over_and_left_alone(home: Path) -> None:
 
 def test_another_capacity_makes_the_module_stale(home: Path) -> None:
     run(capacity=CAPACITY, write=True)
-    with pytest.warns(RuntimeWarning, match=r"DFS502.*the model's graph changed"):
+    said = r"DFS502.*the model's graph changed"
+    with pytest.warns(RuntimeWarning, match=said) as caught:
         assert run(capacity=40) == ("in memory",)
+    # Who called `schedule` is where it is shown.
+    assert [each.filename for each in caught] == [__file__]
 
 
 def test_an_edited_module_is_not_written_over(home: Path) -> None:
