@@ -59,6 +59,21 @@ def test_a_contender_that_fails_is_told_and_the_others_are_measured(
     assert list(second.steady_ratios) == ["one"]
 
 
+def test_what_fails_on_another_rank_is_left_out_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(measuring, "make", lambda *_: lambda: torch.ones(2))
+    told: list[object] = []
+
+    def tell(word: object) -> list[object]:
+        told.append(word)
+        return [word, "RuntimeError: not here" if len(told) == 1 else word]
+
+    rows = measure(case(), ("one", "two"), (), 5, 1e-6, lambda: 0.0, tell)
+    assert rows["one"] == Failure("RuntimeError: not here")
+    assert isinstance(rows["two"], Row)
+
+
 def test_differences_are_relative_to_the_largest_magnitude() -> None:
     given = (torch.tensor([1.0, 9.0]), torch.tensor([3]))
     expected = (torch.tensor([1.0, 10.0]), torch.tensor([4]))
