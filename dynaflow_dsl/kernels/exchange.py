@@ -152,7 +152,9 @@ def receive(
     arrived = places.experts.new_empty(ranks)
     fits = torch.empty((), dtype=torch.bool, device=own.device)
     tile = Tile.of(width, own.itemsize)
-    exchange_launches.spread_rows[(tile.programs(max(ranks * tokens, room), programs),)](
+    exchange_launches.spread_rows[
+        (tile.programs(max(ranks * tokens, room), programs),)
+    ](
         own,
         sent,
         places.experts,
@@ -261,7 +263,7 @@ def push_combine(
 class Results:
     """What a rank's experts made, and for whom.
 
-    `rows` is [room, width], and `weights`, [ranks, tokens, choices], those of all ranks.
+    `rows` is [room, width]; `weights`, [ranks, tokens, choices], are all ranks'.
     """
 
     rows: torch.Tensor
@@ -318,7 +320,8 @@ def sum_for_others(
     ranks, tokens, choices = results.weights.shape
     width = results.rows.shape[1]
     tile = Tile.of(width, results.rows.itemsize, _SUM_TILE)
-    exchange_launches.sum_for_others[(tile.programs((ranks - 1) * tokens, programs),)](
+    grid = (tile.programs((ranks - 1) * tokens, programs),)
+    exchange_launches.sum_for_others[grid](
         results.rows,
         results.places.of_choice,
         results.weights,

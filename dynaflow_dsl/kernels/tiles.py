@@ -8,6 +8,7 @@ from dataclasses import dataclass
 # programs can then use much of the memory's bandwidth.
 _TILE = 32 * 1024
 _WARP_LOAD = 32 * 16
+_MOST_ROWS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Tile:
     def of(cls, width: int, itemsize: int, size: int = _TILE) -> Tile:
         """The tile for rows of `width` elements, of `size` bytes or of one row."""
         block = power_of_two(width)
-        rows = max(1, size // (block * itemsize))
+        rows = min(max(1, size // (block * itemsize)), _MOST_ROWS)
         loads = rows * block * itemsize // _WARP_LOAD
         # About four loads of 16 bytes for each thread.
         return cls(block, rows, min(max(loads // 4, 4), 16))
