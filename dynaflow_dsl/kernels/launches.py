@@ -1,9 +1,10 @@
 """The Triton functions of all-reduces.
 
 Apart from the rest, so that the kernels can be bound where Triton is not installed.
-`peers` is a tensor of addresses, one of each rank's buffer of the same shape. Programs
-go over rows in steps of the grid's size: a schedule gives the grid few programs where
-they run beside something that wants the SMs.
+`partials` and `outputs` are tensors of addresses, one of each rank's buffer of the same
+shape; ALIGNED says that every row begins at a multiple of 16 bytes, which Triton cannot
+know of an address that it loads. Programs go over rows in steps of the grid's size: a
+schedule gives the grid few programs where they run beside something that wants the SMs.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ def add_norm_of_partials(
     width,
     epsilon,
     RANKS: tl.constexpr,
+    ALIGNED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """`hidden = residual + sum of partials`, and its RMS norm, row by row."""
@@ -35,8 +37,10 @@ def add_norm_of_partials(
         total = tl.zeros([BLOCK], tl.float32)
         # In the order of ranks, so that all of them get the same bits.
         for rank in tl.static_range(RANKS):
-            start = tl.load(partials + rank).to(tl.pointer_type(kind))
-            total += tl.load(start + place, mask=inside, other=0.0).to(tl.float32)
+            part = tl.load(partials + rank).to(tl.pointer_type(kind)) + place
+            if ALIGNED:
+                part = tl.multiple_of(part, 16)
+            total += tl.load(part, mask=inside, other=0.0).to(tl.float32)
         # Rounded where the model rounds: after the reduction, and after the addition.
         update = total.to(kind).to(tl.float32)
         before = tl.load(residual + place, mask=inside, other=0.0).to(tl.float32)
@@ -57,6 +61,7 @@ def add_partials_everywhere(
     last,
     width,
     RANKS: tl.constexpr,
+    ALIGNED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Rows `first` to `last` of `residual + sum of partials`, written on every rank."""
@@ -67,14 +72,18 @@ def add_partials_everywhere(
         place = tl.cast(row, tl.int64) * width + column
         total = tl.zeros([BLOCK], tl.float32)
         for rank in tl.static_range(RANKS):
-            start = tl.load(partials + rank).to(tl.pointer_type(kind))
-            total += tl.load(start + place, mask=inside, other=0.0).to(tl.float32)
+            part = tl.load(partials + rank).to(tl.pointer_type(kind)) + place
+            if ALIGNED:
+                part = tl.multiple_of(part, 16)
+            total += tl.load(part, mask=inside, other=0.0).to(tl.float32)
         update = total.to(kind).to(tl.float32)
         before = tl.load(residual + place, mask=inside, other=0.0).to(tl.float32)
         added = (before + update).to(kind)
         for rank in tl.static_range(RANKS):
-            there = tl.load(outputs + rank).to(tl.pointer_type(kind))
-            tl.store(there + place, added, mask=inside)
+            there = tl.load(outputs + rank).to(tl.pointer_type(kind)) + place
+            if ALIGNED:
+                there = tl.multiple_of(there, 16)
+            tl.store(there, added, mask=inside)
 
 
 @triton.jit
