@@ -15,7 +15,7 @@ import torch
 
 from dynaflow_dsl.kernels.peers import Peers, SharedBuffer, peers_of
 from dynaflow_dsl.kernels.routing import Places, find_places
-from dynaflow_dsl.kernels.tiles import Tile, aligned
+from dynaflow_dsl.kernels.tiles import Tile, aligned, power_of_two
 from dynaflow_dsl.runtime.kernels import kernel
 
 _OPERATORS = torch.ops.dynaflow
@@ -148,8 +148,8 @@ def receive(
     ranks, tokens, choices = places.experts.shape
     width = own.shape[1]
     received = own.new_empty(room, width)
-    numbers = places.experts.new_empty(room)
-    arrived = places.experts.new_empty(ranks)
+    ends = places.experts.new_empty(places.local, dtype=torch.int32)
+    arrived = places.experts.new_empty(ranks, places.local)
     fits = torch.empty((), dtype=torch.bool, device=own.device)
     tile = Tile.of(width, own.itemsize)
     exchange_launches.spread_rows[
@@ -157,11 +157,10 @@ def receive(
     ](
         own,
         sent,
-        places.experts,
         places.of_choice,
-        places.ends,
+        places.sums,
         received,
-        numbers,
+        ends,
         arrived,
         fits,
         tokens,
@@ -172,12 +171,13 @@ def receive(
         places.rank,
         RANKS=ranks,
         CHOICES=choices,
+        EXPERTS=power_of_two(places.local),
         ROWS=tile.rows,
         BLOCK=tile.block,
         num_warps=tile.warps,
     )
     torch._assert_async(fits, "a rank has no room for its experts' tokens")
-    return received, numbers, arrived
+    return received, ends, arrived
 
 
 def combined(

@@ -28,8 +28,8 @@ def count_choices(
     """How many choices of a block of a rank's tokens each expert and rank gets.
 
     The grid is (blocks of TOKENS tokens, ranks). `table`, int32, begins with the counts
-    of this rank's experts, those from `first` on, in the order of places: [sender,
-    local expert, block]. After them come those of whole ranks, [receiver, sender,
+    of this rank's experts, those from `first` on, in the order of places: [local
+    expert, sender, block]. After them come those of whole ranks, [receiver, sender,
     block]. So one running sum over the table answers every question about places.
     """
     block, sender = tl.program_id(0), tl.program_id(1)
@@ -45,7 +45,7 @@ def count_choices(
         chosen = chosen.to(tl.int32)
         mine += (chosen[:, None] == first + expert[None, :]).to(tl.int32)
         sent += ((chosen // local)[:, None] == receiver[None, :]).to(tl.int32)
-    run = sender * local + expert
+    run = expert * ranks + sender
     tl.store(table + run * blocks + block, tl.sum(mine, 0), mask=expert < local)
     run = ranks * local + receiver * ranks + sender
     tl.store(table + run * blocks + block, tl.sum(sent, 0), mask=receiver < ranks)
@@ -54,7 +54,7 @@ def count_choices(
 @triton.jit
 def place_choices(
     experts,
-    ends,
+    sums,
     places,
     tokens,
     first,
@@ -65,10 +65,10 @@ def place_choices(
 ):
     """The place of each choice of all tokens, int32; -1 for other ranks' experts.
 
-    The grid is that of `count_choices`, and `ends` the running sum over its table.
+    The grid is that of `count_choices`, and `sums` the running sum over its table.
     """
     block, sender = tl.program_id(0), tl.program_id(1)
-    blocks = tl.num_programs(0)
+    blocks, ranks = tl.num_programs(0), tl.num_programs(1)
     token = block * TOKENS + tl.arange(0, TOKENS)
     there = token < tokens
     expert = tl.arange(0, EXPERTS)
@@ -78,8 +78,8 @@ def place_choices(
         entry = (sender * tokens + token) * CHOICES + choice
         chosen = tl.load(experts + entry, mask=there, other=-1).to(tl.int32)
         mine += ((chosen[:, None] == first + expert[None, :]) & held).to(tl.int32)
-    index = (sender * local + expert) * blocks + block
-    begin = tl.load(ends + index - 1, mask=(expert < local) & (index > 0), other=0)
+    index = (expert * ranks + sender) * blocks + block
+    begin = tl.load(sums + index - 1, mask=(expert < local) & (index > 0), other=0)
     free = begin[None, :] + tl.cumsum(mine, 0) - mine
     for choice in tl.static_range(CHOICES):
         entry = (sender * tokens + token) * CHOICES + choice
@@ -105,11 +105,10 @@ def has_place(places, entry, there, CHOICES: tl.constexpr, ROWS: tl.constexpr):
 def spread_rows(
     own,
     sent,
-    experts,
     places,
-    ends,
+    sums,
     received,
-    numbers,
+    ends,
     arrived,
     fits,
     tokens,
@@ -120,6 +119,7 @@ def spread_rows(
     rank,
     RANKS: tl.constexpr,
     CHOICES: tl.constexpr,
+    EXPERTS: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -132,7 +132,6 @@ def spread_rows(
     column = tl.arange(0, BLOCK)
     inside = (column < width)[None, :]
     tiles = tl.cdiv(tokens, ROWS)
-    first = rank * local
     for tile in range(tl.program_id(0), RANKS * tiles, tl.num_programs(0)):
         sender = tile // tiles
         token = (tile % tiles) * ROWS + tl.arange(0, ROWS)
@@ -151,10 +150,8 @@ def spread_rows(
             mine = (place >= 0) & (place < room)
             target = place.to(tl.int64)[:, None] * width + column[None, :]
             tl.store(received + target, taken, mask=mine[:, None] & inside)
-            chosen = tl.load(experts + entry + choice, mask=mine, other=first)
-            tl.store(numbers + place, chosen - first, mask=mine)
     owned = RANKS * local * blocks
-    total = tl.load(ends + owned - 1)
+    total = tl.load(sums + owned - 1)
     step = tl.num_programs(0) * ROWS
     for past in range(total + tl.program_id(0) * ROWS, room, step):
         row = past + tl.arange(0, ROWS)
@@ -162,18 +159,23 @@ def spread_rows(
         target = row.to(tl.int64)[:, None] * width + column[None, :]
         zeros = tl.zeros([ROWS, BLOCK], received.dtype.element_ty)
         tl.store(received + target, zeros, mask=empty[:, None] & inside)
-        tl.store(numbers + row, tl.full([ROWS], 1, tl.int64) * local, mask=empty)
     if tl.program_id(0) == 0:
         most = total
         for receiver in range(RANKS):
             end = owned + (receiver + 1) * RANKS * blocks
-            needs = tl.load(ends + end - 1) - tl.load(ends + end - RANKS * blocks - 1)
+            needs = tl.load(sums + end - 1) - tl.load(sums + end - RANKS * blocks - 1)
             most = tl.maximum(most, needs)
         tl.store(fits, most <= room)
+        expert = tl.arange(0, EXPERTS)
+        held = expert < local
+        last = tl.zeros([EXPERTS], tl.int32)
         for sender in range(RANKS):
-            end = owned + (rank * RANKS + sender + 1) * blocks
-            came = tl.load(ends + end - 1) - tl.load(ends + end - blocks - 1)
-            tl.store(arrived + sender, came.to(tl.int64))
+            run = (expert * RANKS + sender) * blocks
+            before = tl.load(sums + run - 1, mask=held & (run > 0), other=0)
+            last = tl.load(sums + run + blocks - 1, mask=held, other=0)
+            came = (last - before).to(tl.int64)
+            tl.store(arrived + sender * local + expert, came, mask=held)
+        tl.store(ends + expert, last, mask=held)
 
 
 @triton.jit

@@ -20,13 +20,13 @@ class Places:
     """The places of all ranks' choices among the rows that this rank receives.
 
     `experts`, int64 [ranks, tokens, choices], are the choices; `of_choice`, int32 of
-    the same shape, is -1 where an expert is another rank's. `ends`, int32, is the
+    the same shape, is -1 where an expert is another rank's. `sums`, int32, is the
     running sum that `count_choices` describes, with `blocks` of each rank's tokens.
     """
 
     experts: torch.Tensor
     of_choice: torch.Tensor
-    ends: torch.Tensor
+    sums: torch.Tensor
     blocks: int
     local: int
     rank: int
@@ -52,11 +52,11 @@ def find_places(experts: torch.Tensor, local: int, rank: int) -> Places:
         EXPERTS=held,
         RANKS=power_of_two(ranks),
     )
-    ends = table.cumsum(0, dtype=torch.int32)
+    sums = table.cumsum(0, dtype=torch.int32)
     of_choice = torch.empty_like(experts, dtype=torch.int32)
     exchange_launches.place_choices[grid](
         experts,
-        ends,
+        sums,
         of_choice,
         tokens,
         rank * local,
@@ -65,4 +65,4 @@ def find_places(experts: torch.Tensor, local: int, rank: int) -> Places:
         TOKENS=_TOKENS,
         EXPERTS=held,
     )
-    return Places(experts, of_choice, ends, blocks, local, rank)
+    return Places(experts, of_choice, sums, blocks, local, rank)

@@ -63,7 +63,9 @@ def exchanged(
     """
     ranks, role = experts.shape[0], f"ep{rank}"
     sent = send(rows[rank], experts[rank], room, LOCAL, ranks, role, **options)
-    results = (sent[0] * (1 + sent[1][:, None])).to(rows.dtype)
+    row = torch.arange(room, dtype=torch.int32, device=rows.device)
+    number = torch.searchsorted(sent[1], row, right=True)
+    results = (sent[0] * (1 + number[:, None])).to(rows.dtype)
     given = (results, experts[rank], weights[rank], sent[2])
     if bring is not None:
         back = bring(*given, residual[rank], LOCAL, ranks, role, **options)

@@ -42,11 +42,11 @@ CASES: list[tuple[Any, dict[str, str], dict[str, Any]]] = [
     (
         exchange_launches.spread_rows,
         {
-            **dict.fromkeys(("experts", "numbers", "arrived"), LONG),
-            **dict.fromkeys(("places", "ends"), SHORT),
+            **dict.fromkeys(("places", "sums", "ends"), SHORT),
+            "arrived": LONG,
             "fits": "*i1",
         },
-        {"RANKS": 2, **EXCHANGE},
+        {"RANKS": 2, "EXPERTS": 8, **EXCHANGE},
     ),
     *(
         (

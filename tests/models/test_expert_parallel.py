@@ -36,8 +36,9 @@ def exchanged(rank: int, experts: list[torch.Tensor], room: int = ROOM) -> torch
     """Every token, a one, times one more than the number of its expert, summed."""
     mine = experts[rank]
     tokens = torch.ones(mine.shape[0], 4)
-    rows, numbers, arrived = dispatch(tokens, mine, room, LOCAL, RANKS, "ep")
-    made = rows * (1 + rank * LOCAL + numbers[:, None])
+    rows, ends, arrived = dispatch(tokens, mine, room, LOCAL, RANKS, "ep")
+    number = torch.searchsorted(ends, torch.arange(room), right=True)
+    made = rows * (1 + rank * LOCAL + number[:, None])
     weights = torch.ones(mine.shape)
     return combine(made, mine, weights, arrived, LOCAL, RANKS, "ep")
 

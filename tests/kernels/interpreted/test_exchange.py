@@ -126,13 +126,13 @@ def test_only_what_is_wanted_is_pushed(meeting: dict[str, Rank]) -> None:
 @pytest.mark.parametrize(("ranks", "tokens"), [(1, 5), (3, 130), (5, 64)])
 @pytest.mark.parametrize("local", [1, 3, 8])
 def test_places(ranks: int, tokens: int, local: int) -> None:
-    """They are those of a stable sort, by senders and then by experts."""
+    """They are those of a stable sort, by experts and then by senders."""
     experts = torch.randint(ranks * local, (ranks, tokens, 3))
     for rank in range(ranks):
         found = find_places(experts, local, rank).of_choice
         mine = experts // local == rank
         sender = torch.arange(ranks)[:, None, None].expand_as(experts)
-        order = (sender * ranks * local + experts)[mine].argsort(stable=True)
+        order = (experts * ranks + sender)[mine].argsort(stable=True)
         wanted = torch.full_like(found, -1)
         places = torch.empty_like(order)
         places[order] = torch.arange(order.numel())
