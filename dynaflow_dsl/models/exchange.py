@@ -85,8 +85,9 @@ def combine(
 
     `rows` is [room, width], what the experts made of what `dispatch` returned, with
     anything in rows past the last that arrived; `experts` and `weights` are [tokens,
-    choices], `arrived` is what `dispatch` said. Returns [tokens, width]: for each token the sum, in the order of its choices, of
-    its results times their weights, in the wider dtype of both, cast to that of `rows`.
+    choices], `arrived` is what `dispatch` said. Returns [tokens, width]: for each token
+    the sum, in the order of its choices, of its results times their weights, in the
+    wider dtype of both, cast to that of `rows`.
     """
     chosen = experts.reshape(-1)
     order = chosen.argsort(stable=True)

@@ -190,7 +190,7 @@ def _projected(
         bias = getattr(experts, f"{name}_bias")[number.clamp(max=ends.shape[0] - 1)]
     weight = getattr(experts, name)
     made: torch.Tensor = _grouped_linear(
-        rows, weight, ends, bias, experts.is_transposed
+        rows, weight, offs=ends, bias=bias, is_transposed=experts.is_transposed
     )
     return made
 
