@@ -1,10 +1,11 @@
 """The Triton functions of the exchange between experts.
 
 Apart from the rest, so that the kernels can be bound where Triton is not installed.
-All take the choices of all ranks, int64 [ranks, tokens, CHOICES], and find from them
-the places of the rows that this rank has for its experts: place `k` is row `k` of what
-it received. Those that move rows go over them by tiles of ROWS, in steps of the grid's
-size; ALIGNED says that every row begins at a multiple of 16 bytes.
+`experts` are choices, int64 [tokens, CHOICES] of one rank or [ranks, tokens, CHOICES] of
+all, and `places`, int32, says of all where a row of them stands among those that this
+rank receives for its experts. Kernels that move rows go over them by tiles of ROWS, in
+steps of the grid's size; ALIGNED says that every row begins at a multiple of 16 bytes,
+which Triton cannot know of an address that it loads.
 """
 
 from __future__ import annotations

@@ -12,7 +12,10 @@ import torch
 
 from dynaflow_dsl.kernels.tiles import power_of_two
 
+# A program counts the choices of so many tokens, fewer where it has many experts: the
+# table of the two is in its registers.
 _TOKENS = 64
+_TABLE = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +40,10 @@ def find_places(experts: torch.Tensor, local: int, rank: int) -> Places:
     from dynaflow_dsl.kernels import exchange_launches
 
     ranks, tokens, choices = experts.shape
-    blocks = -(-tokens // _TOKENS)
-    grid = (blocks, ranks)
     held = power_of_two(local)
+    together = max(min(_TOKENS, _TABLE // held), 1)
+    blocks = -(-tokens // together)
+    grid = (blocks, ranks)
     table = experts.new_empty((local + ranks) * ranks * blocks, dtype=torch.int32)
     exchange_launches.count_choices[grid](
         experts,
@@ -48,7 +52,7 @@ def find_places(experts: torch.Tensor, local: int, rank: int) -> Places:
         rank * local,
         local,
         CHOICES=choices,
-        TOKENS=_TOKENS,
+        TOKENS=together,
         EXPERTS=held,
         RANKS=power_of_two(ranks),
     )
@@ -62,7 +66,7 @@ def find_places(experts: torch.Tensor, local: int, rank: int) -> Places:
         rank * local,
         local,
         CHOICES=choices,
-        TOKENS=_TOKENS,
+        TOKENS=together,
         EXPERTS=held,
     )
     return Places(experts, of_choice, sums, blocks, local, rank)
