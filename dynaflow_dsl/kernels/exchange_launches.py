@@ -1,7 +1,7 @@
 """The Triton functions of the exchange between experts.
 
 Apart from the rest, so that the kernels can be bound where Triton is not installed.
-`experts` are choices, int64 [tokens, CHOICES] of one rank or [ranks, tokens, CHOICES] of
+`experts` are choices, int64 [tokens, CHOICES] of a rank or [ranks, tokens, CHOICES] of
 all, and `places`, int32, says of all where a row of them stands among those that this
 rank receives for its experts. Kernels that move rows go over them by tiles of ROWS, in
 steps of the grid's size; ALIGNED says that every row begins at a multiple of 16 bytes,
