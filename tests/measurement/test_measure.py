@@ -80,6 +80,13 @@ def test_differences_are_relative_to_the_largest_magnitude() -> None:
     assert largest_difference(given, expected) == pytest.approx(0.1)
 
 
+def test_a_result_that_is_no_number_is_far_from_one_that_is() -> None:
+    some, none = torch.tensor([1.0, float("nan")]), torch.tensor([1.0, 2.0])
+    assert largest_difference(some, none) == float("inf")
+    assert largest_difference(some, some) == 0.0
+    assert largest_difference(none[:0], none[:0]) == 0.0
+
+
 def test_contenders_of_a_device() -> None:
     assert names_for(CPU) == EVERYWHERE
     assert names_for(torch.device("cuda", 0)) == ON_CUDA
