@@ -1,15 +1,24 @@
 """Kernels that ship with the strategies: `kernel x = "dynaflow_dsl.kernels:name"`.
 
-Each has a reference in plain PyTorch, which also runs where its ranks have no memory of
-each other to read: on CPU, and over a stand-in group.
+Each has a reference in plain PyTorch, which also runs where its ranks share no memory:
+on CPU, over a stand-in group, and between machines.
 """
 
+from dynaflow_dsl.kernels.copied import (
+    copied_all_gather,
+    copied_all_reduce,
+    copied_all_to_all,
+    copied_reduce_scatter,
+)
 from dynaflow_dsl.kernels.exchange import push_combine, push_dispatch
-from dynaflow_dsl.kernels.reduction import all_reduce_add_norm, copied_all_reduce
+from dynaflow_dsl.kernels.reduction import all_reduce_add_norm
 
 __all__ = [
     "all_reduce_add_norm",
+    "copied_all_gather",
     "copied_all_reduce",
+    "copied_all_to_all",
+    "copied_reduce_scatter",
     "push_combine",
     "push_dispatch",
 ]

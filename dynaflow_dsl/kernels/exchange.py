@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import torch
 
-from dynaflow_dsl.kernels.peers import Peers, SharedBuffer, peers_of
+from dynaflow_dsl.kernels.peers import Peers, SharedBuffer
 from dynaflow_dsl.kernels.reduction import block
+from dynaflow_dsl.kernels.transports import peers_of
 from dynaflow_dsl.runtime.kernels import kernel
 
 _OPERATORS = torch.ops.dynaflow
