@@ -215,7 +215,7 @@ class HostCollectives:
             pipeline.gather(sums[self.rank], sums, after=added)
 
     def reduce_scatter(self, tensor: torch.Tensor, chunks: int) -> torch.Tensor:
-        """This rank's rows [n, ...] of the sum over all ranks, [ranks * n, ...]."""
+        """Of the sum over ranks, [ranks * n, ...], the rows [n, ...] of this one."""
         given = self._by_rank(tensor.contiguous())
         rows = tensor.shape[0] // self.size
         summed = tensor.new_empty(rows, *tensor.shape[1:])

@@ -16,7 +16,8 @@ collect_ignore = [] if os.environ.get("TRITON_INTERPRET") == "1" else ["interpre
 def meeting(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Rank]]:
     """Lets the kernels find their rank by the role that they are called with."""
     found: dict[str, Rank] = {}
-    for room in ("reduction", "exchange"):
-        place = f"dynaflow_dsl.kernels.{room}.peers_of"
-        monkeypatch.setattr(place, lambda role, tensor: found.get(role))
+    for place in ("reduction.peers_of", "exchange.peers_of", "copied.transport_of"):
+        monkeypatch.setattr(
+            f"dynaflow_dsl.kernels.{place}", lambda role, tensor: found.get(role)
+        )
     return found

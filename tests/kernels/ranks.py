@@ -6,11 +6,11 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
-from dynaflow_dsl.kernels.peers import SharedBuffer
+from dynaflow_dsl.kernels.peers import Buffers, SharedBuffer
 
 T = TypeVar("T")
 
@@ -23,11 +23,13 @@ class World:
     """
 
     size: int
-    buffers: dict[Any, SharedBuffer] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
     turn: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.meeting = threading.Barrier(self.size, timeout=60)
+        # Who asks first has them made for all.
+        self.buffers = Buffers(self._make)
 
     def run(self, work: Callable[[Rank], T]) -> list[T]:
         """What `work` returns on each rank."""
@@ -48,6 +50,12 @@ class World:
             self.meeting.abort()
             raise
 
+    def _make(self, name: str, count: int, dtype: torch.dtype) -> SharedBuffer:
+        self.names.append(name)
+        # What nobody wrote must not be read: not zeros by chance.
+        fresh = [torch.full((count,), 77, dtype=dtype) for _ in range(self.size)]
+        return SharedBuffer.of(tuple(fresh))
+
 
 @dataclass
 class Rank:
@@ -63,15 +71,10 @@ class Rank:
     def buffer(
         self, name: str, shape: tuple[int, ...], dtype: torch.dtype
     ) -> SharedBuffer:
-        key = (name, shape, dtype)
-        if key not in self.world.buffers:
-            # What nobody wrote must not be read: not zeros by chance.
-            fresh = [torch.full(shape, 77, dtype=dtype) for _ in range(self.size)]
-            self.world.buffers[key] = SharedBuffer.of(tuple(fresh))
-        return self.world.buffers[key]
+        return self.world.buffers.of(name, shape, dtype)
 
     def barrier(self, name: str) -> None:
-        assert any(key[0] == name for key in self.world.buffers)
+        assert name in self.world.names
         self.world.turn.release()
         try:
             self.world.meeting.wait()
