@@ -119,13 +119,14 @@ class Pipeline:
             self.sending.follow(self._taken[number - count])
         if after is not None:
             self.sending.follow(after)
+        # All of them: the message before may have been one to all, which lies in the
+        # place of every letter.
+        for reader in self._others():
+            self.sending.wait(self.slots.flag(self.rank, slot, reader), 0)
         for piece, start, readers in letters:
-            flags = [self.slots.flag(self.rank, slot, reader) for reader in readers]
-            for flag in flags:
-                self.sending.wait(flag, 0)
             self.sending.copy(self.slots.part(self.rank, slot, start, piece), piece)
-            for flag in flags:
-                self.sending.write(flag, 1)
+            for reader in readers:
+                self.sending.write(self.slots.flag(self.rank, slot, reader), 1)
         self.receiving.follow(self.sending.mark())
         for sender in reversed(self._others()):
             flag, into = self.slots.flag(sender, slot, self.rank), incoming[sender]
