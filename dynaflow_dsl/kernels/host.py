@@ -14,7 +14,6 @@ from dynaflow_dsl.kernels.host_memory import Layout, Slots, Tell, share_slots
 from dynaflow_dsl.kernels.lanes import DriverPinning, StreamLane
 from dynaflow_dsl.kernels.peers import Usage, rounded, setting_up
 from dynaflow_dsl.kernels.pipeline import WHOLE, HostCollectives, Pipeline
-from dynaflow_dsl.runtime.errors import RankError
 
 
 @dataclass(slots=True)
@@ -59,15 +58,7 @@ class HostPeers:
         return Pipeline(self.rank, self._slots, main, *self._sides)
 
     def _make(self, capacity: int) -> Slots:
-        if torch.cuda.is_current_stream_capturing():
-            raise RankError(
-                "DFS818",
-                f"a CUDA graph is being captured, and the ranks of the group "
-                f"'{self.role}' share no memory of the host yet that holds its "
-                f"messages ({capacity / 2**20:.0f} MiB each): run the step once "
-                "before it is captured.",
-            )
-        with setting_up(self.device):
+        with setting_up(self.role, self.device):
             layout = Layout(self.size, capacity)
             return share_slots(self.role, self.rank, layout, self.tell, DriverPinning())
 

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 import torch
 
+from dynaflow_dsl.runtime.errors import RankError
+
 
 @dataclass(frozen=True, slots=True)
 class SharedBuffer:
@@ -125,12 +127,19 @@ class Usage:
 
 
 @contextmanager
-def setting_up(device: torch.device) -> Iterator[None]:
+def setting_up(role: str, device: torch.device) -> Iterator[None]:
     """Make what is kept: its tensors are of no inference, and the host may wait.
 
     A step whose first run waits for the device is not captured; this is no part of the
-    step.
+    step. Raises RankError (DFS818) inside a capture, which can hold nothing of it.
     """
+    if torch.cuda.is_current_stream_capturing():
+        raise RankError(
+            "DFS818",
+            f"a CUDA graph is being captured, and the ranks of the group '{role}' have "
+            "not made the memory yet that they share for it: run the step once with "
+            "these sizes before it is captured.",
+        )
     before = torch.cuda.get_sync_debug_mode()
     torch.cuda.set_sync_debug_mode("default")
     try:

@@ -50,7 +50,7 @@ class SymmetricPeers:
         # Imported here: a build of PyTorch without CUDA lacks what it imports.
         import torch.distributed._symmetric_memory as symmetric_memory
 
-        with setting_up(self.device):
+        with setting_up(self.role, self.device):
             mine = symmetric_memory.empty(count, dtype=dtype, device=self.device)
             group = players()[self.role].group_name
             handle = symmetric_memory.rendezvous(mine, group)

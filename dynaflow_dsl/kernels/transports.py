@@ -41,14 +41,14 @@ def transport_of(role: str, tensor: torch.Tensor) -> Peers | HostPeers | None:
     """As `peers_of`, and where they do not reach each other, what they share instead.
 
     The first call for a group is a collective of it. Ranks of several machines share
-    nothing.
+    nothing. Raises RankError (DFS818) where it comes inside a capture.
     """
     group = players().get(role)
     if group is None or tensor.device.type != "cuda" or not is_known_to_torch(group):
         return None
     key = role, tensor.device
     if key not in _FOUND:
-        with setting_up(tensor.device):
+        with setting_up(role, tensor.device):
             _FOUND[key] = _choose(role, group, tensor.device)
     return _FOUND[key]
 
