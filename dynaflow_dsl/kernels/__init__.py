@@ -7,6 +7,7 @@ on CPU, over a stand-in group, and between machines.
 from dynaflow_dsl.kernels.copied import (
     copied_all_gather,
     copied_all_reduce,
+    copied_all_reduce_add,
     copied_all_to_all,
     copied_reduce_scatter,
 )
@@ -17,6 +18,7 @@ __all__ = [
     "all_reduce_add_norm",
     "copied_all_gather",
     "copied_all_reduce",
+    "copied_all_reduce_add",
     "copied_all_to_all",
     "copied_reduce_scatter",
     "push_combine",

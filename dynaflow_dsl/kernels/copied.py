@@ -45,6 +45,21 @@ def copied_all_reduce(
             return gathered.view(-1)[: tensor.numel()].clone().view(tensor.shape)
 
 
+def reduced_and_added(
+    tensor: torch.Tensor, residual: torch.Tensor, group: str
+) -> torch.Tensor:
+    """Reference: an all-reduce and its addition to the residual, of one shape."""
+    return residual + reduced(tensor, group)
+
+
+@kernel(reference=reduced_and_added, mutates=())
+def copied_all_reduce_add(
+    tensor: torch.Tensor, residual: torch.Tensor, group: str, chunks: int = 0
+) -> torch.Tensor:
+    """`copied_all_reduce`, and the addition to the residual behind it."""
+    return residual + copied_all_reduce(tensor, group, chunks)
+
+
 def scattered(tensor: torch.Tensor, ranks: int, group: str) -> torch.Tensor:
     """Reference: of the sum of [ranks * n, ...], the rows [n, ...] of this rank."""
     started = _COLLECTIVES.reduce_scatter_tensor(tensor, "sum", ranks, group)
