@@ -142,9 +142,9 @@ def share_slots(
         raise RankError(
             "DFS818",
             f"the ranks of the group '{role}' cannot share memory of the host: they "
-            f"need {layout.size / 2**20:.0f} MiB in {folder}, and rank {first} of the "
-            f"group says: {failures[first]}. A container may have little of it "
-            "(`--shm-size`); kernels that copy through it may be left out of the "
+            f"need {aligned(layout.size, 1 << 20) >> 20} MiB in {folder}, and rank "
+            f"{first} says: {failures[first]}. Give a container more of it "
+            "(`--shm-size`), or leave kernels that copy through it out of the "
             "schedule.",
         )
     return mapped
