@@ -57,7 +57,8 @@ def copied_all_reduce_add(
     tensor: torch.Tensor, residual: torch.Tensor, group: str, chunks: int = 0
 ) -> torch.Tensor:
     """`copied_all_reduce`, and the addition to the residual behind it."""
-    return residual + copied_all_reduce(tensor, group, chunks)
+    summed: torch.Tensor = copied_all_reduce(tensor, group, chunks)
+    return residual + summed
 
 
 def scattered(tensor: torch.Tensor, ranks: int, group: str) -> torch.Tensor:

@@ -160,6 +160,21 @@ def check_copied(ranks: Ranks) -> None:
                     near=near,
                     alike=(True,),
                 )
+            check(
+                ranks,
+                f"copied_all_reduce_add {kind}",
+                lambda one, other: kernels.copied_all_reduce_add(
+                    tensor=one, residual=other, group="tp"
+                ),
+                lambda one, other: copied.reduced_and_added(one, other, "tp"),
+                lambda d=dtype, n=size: (
+                    ranks.numbers(n, dtype=d),
+                    ranks.numbers(n, dtype=d, alike=True),
+                ),
+                exact=(sums,),
+                near=near,
+                alike=(True,),
+            )
             rows, width = ranks.size * -(-size // (ranks.size * 33)), 33
             pairs = [
                 ("copied_reduce_scatter", copied.scattered, rows, sums),
