@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -29,7 +30,6 @@ class Work:
 class FakeLane:
     """See `dynaflow_dsl.kernels.lanes.Lane`."""
 
-    flags: Flags
     queue: deque[Work] = field(default_factory=deque)
     last: Work | None = None
 
@@ -41,7 +41,7 @@ class FakeLane:
         self._put(Work(lambda: None, flag=(flag, value)))
 
     def write(self, flag: int, value: int) -> None:
-        self._put(Work(lambda: self.flags.set(flag, value)))
+        self._put(Work(lambda: set_flag(flag, value)))
 
     def copy(self, into: torch.Tensor, source: torch.Tensor) -> None:
         assert into.shape == source.shape
@@ -60,22 +60,13 @@ class FakeLane:
         self._put(Work(lambda: None, behind=mark))
 
 
-@dataclass
-class Flags:
-    """Flags by their address, all in one shared memory."""
+def flag_at(address: int) -> int:
+    return ctypes.c_int32.from_address(address).value
 
-    memory: Callable[[], torch.Tensor]
-    layouts: list[Layout] = field(default_factory=list)
 
-    def _word(self, flag: int) -> torch.Tensor:
-        return self.memory()[flag : flag + 4].view(torch.int32)
-
-    def get(self, flag: int) -> int:
-        return int(self._word(flag))
-
-    def set(self, flag: int, value: int) -> None:
-        assert self.get(flag) == 1 - value, "a flag is written before it was awaited"
-        self._word(flag).fill_(value)
+def set_flag(address: int, value: int) -> None:
+    assert flag_at(address) == 1 - value, "a flag is written before it was awaited"
+    ctypes.c_int32.from_address(address).value = value
 
 
 @dataclass
@@ -100,11 +91,9 @@ class Machine:
         # What nobody wrote must not be read.
         memory = torch.full((layout.size,), 0x5A, dtype=torch.uint8)
         memory[: layout.head] = 0
-        self.slots = Slots(layout, memory, 0)
-        self.flags = Flags(lambda: memory)
+        self.slots = Slots(layout, memory, memory.data_ptr())
         self.devices = [
-            Device(rank, *(FakeLane(self.flags) for _ in range(3)))
-            for rank in range(ranks)
+            Device(rank, FakeLane(), FakeLane(), FakeLane()) for rank in range(ranks)
         ]
 
     def collectives(self, rank: int) -> HostCollectives:
@@ -132,19 +121,25 @@ class Machine:
         self._finish([_in_line(each, seed + each.rank) for each in self.devices], seed)
 
     def _finish(self, queues: Sequence[deque[Work]], seed: int) -> None:
-        dice = random.Random(seed)
-        while any(queues):
-            ready = [queue for queue in queues if queue and self._can_begin(queue[0])]
-            assert ready, "every lane waits for another"
-            work = dice.choice(ready).popleft()
-            work.act()
-            work.done = True
+        finish(queues, seed)
         assert int(self.slots.memory[: self.slots.layout.head].max()) == 0
 
-    def _can_begin(self, work: Work) -> bool:
-        if work.behind is not None and not work.behind.done:
-            return False
-        return work.flag is None or self.flags.get(work.flag[0]) == work.flag[1]
+
+def finish(queues: Sequence[deque[Work]], seed: int) -> None:
+    """Do all that lies in queues, in a random order that waits allow."""
+    dice = random.Random(seed)
+    while any(queues):
+        ready = [queue for queue in queues if queue and _can_begin(queue[0])]
+        assert ready, "every lane waits for another"
+        work = dice.choice(ready).popleft()
+        work.act()
+        work.done = True
+
+
+def _can_begin(work: Work) -> bool:
+    if work.behind is not None and not work.behind.done:
+        return False
+    return work.flag is None or flag_at(work.flag[0]) == work.flag[1]
 
 
 def _in_line(device: Device, seed: int) -> deque[Work]:
