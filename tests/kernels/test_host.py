@@ -16,7 +16,6 @@ from dynaflow_dsl.kernels import host
 from dynaflow_dsl.kernels.host import HostPeers
 from dynaflow_dsl.kernels.host_memory import share_slots
 from dynaflow_dsl.kernels.peers import Usage
-from dynaflow_dsl.kernels.pipeline import WHOLE
 from tests.kernels.devices import FakeLane, finish
 from tests.kernels.test_host_memory import Meeting, Pinning
 
@@ -49,8 +48,9 @@ def test_memory_grows_with_what_is_sent(
 ) -> None:
     meeting, pinning = Meeting(ranks), Pinning()
     monkeypatch.setattr(host, "DriverPinning", lambda: pinning)
+    monkeypatch.setattr(host, "WHOLE", 1 << 16)
     peers = [HostPeers("tp", CPU, k, ranks, meeting.tell(k)) for k in range(ranks)]
-    sizes = (1000, 2 * WHOLE, 1001)
+    sizes = (1000, 40_000, 1001)
     given = [[torch.randn(size) for size in sizes] for _ in range(ranks)]
 
     def work(rank: int) -> list[torch.Tensor]:
