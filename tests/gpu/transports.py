@@ -7,6 +7,7 @@ With NCCL_P2P_DISABLE=1 in the environment data goes through memory of the host.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
@@ -338,7 +339,8 @@ def main() -> None:
             if other != ranks.device.index
         )
         assert type(found) is (SymmetricPeers if reachable else HostPeers), found
-        ranks.say(f"transport: {type(found).__name__}, {ranks.size} ranks")
+        free = shutil.disk_usage("/dev/shm").free >> 20
+        ranks.say(f"{type(found).__name__}, {ranks.size} ranks, {free} MiB in /dev/shm")
         with torch.inference_mode():
             check_copied(ranks)
         with torch.no_grad():
