@@ -16,6 +16,9 @@ from dynaflow_dsl.runtime.kernels import kernel
 
 _COLLECTIVES = torch.ops._c10d_functional
 
+# Of one machine; a number that stands for any other is larger.
+_MOST_RANKS = 1 << 10
+
 
 def reduced(tensor: torch.Tensor, group: str) -> torch.Tensor:
     """Reference: the sum over the ranks of `group`, of any shape."""
@@ -109,7 +112,13 @@ def copied_all_gather(
 
 
 def exchanged(tensor: torch.Tensor, ranks: int, group: str) -> torch.Tensor:
-    """Reference: rows [ranks * n, ...], n for each rank, exchanged."""
+    """Reference: rows [ranks * n, ...], n for each rank, exchanged.
+
+    Raises ValueError for more ranks than there are: the operation lists what each of
+    them gets, so that a schedule says how many (`via exchange(ranks = 2)`).
+    """
+    if ranks > _MOST_RANKS:
+        raise ValueError("what each rank gets is listed, and nothing says how many")
     each = [tensor.shape[0] // ranks] * ranks
     started = _COLLECTIVES.all_to_all_single(tensor, each, each, group)
     came: torch.Tensor = _COLLECTIVES.wait_tensor(started)
