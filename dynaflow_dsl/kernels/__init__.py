@@ -11,7 +11,12 @@ from dynaflow_dsl.kernels.copied import (
     copied_all_to_all,
     copied_reduce_scatter,
 )
-from dynaflow_dsl.kernels.exchange import push_combine, push_dispatch
+from dynaflow_dsl.kernels.exchange import (
+    gather_dispatch,
+    push_combine,
+    push_dispatch,
+    reduce_combine,
+)
 from dynaflow_dsl.kernels.reduction import all_reduce_add_norm
 
 __all__ = [
@@ -21,6 +26,8 @@ __all__ = [
     "copied_all_reduce_add",
     "copied_all_to_all",
     "copied_reduce_scatter",
+    "gather_dispatch",
     "push_combine",
     "push_dispatch",
+    "reduce_combine",
 ]

@@ -42,7 +42,7 @@ _LINE = 64  # bytes of a line of the cache: each flag has one for itself
 _ALIGNMENT = 256  # bytes, where copies go fastest
 
 
-def aligned(count: int, alignment: int = _ALIGNMENT) -> int:
+def padded(count: int, alignment: int = _ALIGNMENT) -> int:
     """The next multiple of the alignment."""
     return -(-count // alignment) * alignment
 
@@ -68,12 +68,12 @@ class Layout:
     def head(self) -> int:
         """Bytes of all flags, in whole pages."""
         count = self.ranks * self.slots * self.ranks
-        return aligned(count * _LINE, mmap.PAGESIZE)
+        return padded(count * _LINE, mmap.PAGESIZE)
 
     @property
     def section(self) -> int:
         """Bytes of one rank's slots, in whole pages."""
-        return aligned(self.slots * aligned(self.capacity), mmap.PAGESIZE)
+        return padded(self.slots * padded(self.capacity), mmap.PAGESIZE)
 
     @property
     def size(self) -> int:
@@ -86,7 +86,7 @@ class Layout:
 
     def place(self, sender: int, slot: int) -> int:
         """Where a slot begins."""
-        return self.head + sender * self.section + slot * aligned(self.capacity)
+        return self.head + sender * self.section + slot * padded(self.capacity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def share_slots(
         raise RankError(
             "DFS818",
             f"the ranks of the group '{role}' cannot share memory of the host: they "
-            f"need {aligned(layout.size, 1 << 20) >> 20} MiB in {folder}, and rank "
+            f"need {padded(layout.size, 1 << 20) >> 20} MiB in {folder}, and rank "
             f"{first} says: {failures[first]}. Give a container more of it "
             "(`--shm-size`), or leave kernels that copy through it out of the "
             "schedule.",

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import torch
 
+from dynaflow_dsl.kernels.tiles import power_of_two
 from dynaflow_dsl.runtime.errors import RankError
 
 
@@ -79,7 +80,7 @@ def rounded(count: int) -> int:
     Larger ones are made as sizes grow, and smaller ones kept. All together they take
     less than twice the largest, and there are few.
     """
-    return max(_SMALLEST, 1 << max(count - 1, 0).bit_length())
+    return max(_SMALLEST, power_of_two(count))
 
 
 @dataclass(slots=True)

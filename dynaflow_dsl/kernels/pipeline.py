@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from dynaflow_dsl.kernels.host_memory import Slots, aligned
+from dynaflow_dsl.kernels.host_memory import Slots, padded
 from dynaflow_dsl.kernels.lanes import Lane
 
 # Numbers at which chunks are cut, so that copies and additions are of whole lines.
@@ -41,7 +41,7 @@ def chunks_of(nbytes: int, chunks: int) -> int:
 
 def cut(length: int, parts: int) -> list[slice]:
     """At most so many parts of a length, all of one size but the last; none of 0."""
-    step = max(aligned(-(-length // parts), _CUT), 1)
+    step = max(padded(-(-length // parts), _CUT), 1)
     return [slice(at, min(at + step, length)) for at in range(0, length, step)]
 
 
@@ -190,7 +190,7 @@ class HostCollectives:
         divided = [shares(part, self.size) for part in parts]
         share = divided[0][0]
         arrived = flat.new_empty(len(parts), self.size, share.stop - share.start)
-        pipeline = self.begin(self.size * aligned(arrived[0, 0].nbytes))
+        pipeline = self.begin(self.size * padded(arrived[0, 0].nbytes))
         before: tuple[list[slice], Any] | None = None
         for number, places in enumerate(divided):
             own = summed[places[self.rank]]
@@ -281,4 +281,4 @@ def _scatter_and_add(
 
 def _largest(flat: torch.Tensor, parts: Sequence[slice]) -> int:
     """Bytes that a slot needs for the largest part."""
-    return aligned(flat[parts[0]].nbytes)
+    return padded(flat[parts[0]].nbytes)

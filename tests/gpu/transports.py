@@ -254,15 +254,21 @@ def check_exchange(ranks: Ranks, captured: bool) -> None:
     assert operators.dispatch is not None  # imported, or the reference has no operator
     local, choices, width = 3, 2, 96
     experts = ranks.size * local
+    ways = {
+        "push": (kernels.push_dispatch, kernels.push_combine),
+        "gather": (kernels.gather_dispatch, kernels.reduce_combine),
+    }
 
     def sent(
         send: Call, bring: Call, tokens: torch.Tensor, scores: torch.Tensor, room: int
     ) -> tuple[torch.Tensor, ...]:
         weights, chosen = scores.topk(choices)
-        rows, numbers, arrived = send(tokens, chosen, room, local, ranks.size, "ep")
-        made = (rows * (1 + numbers[:, None])).to(rows.dtype)
+        rows, ends, arrived = send(tokens, chosen, room, local, ranks.size, "ep")
+        row = torch.arange(room, dtype=torch.int32, device=ranks.device)
+        number = torch.searchsorted(ends, row, right=True)
+        made = (rows * (1 + number[:, None])).to(rows.dtype)
         back = bring(made, chosen, weights, arrived, tokens, local, ranks.size, "ep")
-        return rows, numbers, arrived, back
+        return rows, ends, arrived, back
 
     for dtype in DTYPES:
         near = (
@@ -270,26 +276,25 @@ def check_exchange(ranks: Ranks, captured: bool) -> None:
             if dtype == torch.bfloat16
             else {"rtol": 1e-5, "atol": 1e-5}
         )
-        for tokens in (1, 129, 2000):
-            room = tokens * choices * ranks.size
-            check(
-                ranks,
-                f"push_dispatch, push_combine [{tokens}] {dtype}",
-                lambda *given, r=room: sent(
-                    kernels.push_dispatch, kernels.push_combine, *given, r
-                ),
-                lambda *given, r=room: sent(
-                    exchange.dispatched, exchange.combined, *given, r
-                ),
-                lambda n=tokens, d=dtype: (
-                    ranks.numbers(n, width, dtype=d),
-                    ranks.numbers(n, experts, dtype=torch.float32).sigmoid(),
-                ),
-                exact=(True, True, True, False),
-                near=near,
-                alike=(False,) * 4,
-                captured=captured,
-            )
+        for way, kinds in ways.items():
+            for tokens in (1, 129, 2000):
+                room = tokens * choices * ranks.size
+                check(
+                    ranks,
+                    f"exchange by {way} [{tokens}] {dtype}",
+                    lambda *given, r=room, k=kinds: sent(*k, *given, r),
+                    lambda *given, r=room: sent(
+                        exchange.dispatched, exchange.combined, *given, r
+                    ),
+                    lambda n=tokens, d=dtype: (
+                        ranks.numbers(n, width, dtype=d),
+                        ranks.numbers(n, experts, dtype=torch.float32).sigmoid(),
+                    ),
+                    exact=(True, True, True, False),
+                    near=near,
+                    alike=(False,) * 4,
+                    captured=captured,
+                )
 
 
 def check_late_memory(ranks: Ranks) -> None:
