@@ -9,12 +9,13 @@ model's code: module paths, stack traces and marks come from its nodes, everythi
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import torch
 from torch.fx import GraphModule, Interpreter, Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.fx.traceback import preserve_node_meta
 
 from dynaflow_dsl.diagnostics import DiagnosticError, Result
@@ -268,13 +269,41 @@ class _Interpreter(Interpreter):
             return args[0]
         if target is torch.Size:
             return tuple(args[0])
+        if target is torch.chunk:
+            return _chunks(*args, **kwargs)
         return super().call_function(target, args, kwargs)
+
+    def call_method(self, target: str, args: Any, kwargs: Any) -> Any:
+        """What a call of a tensor's method returns."""
+        if target == "chunk":
+            return _chunks(*args, **kwargs)
+        return super().call_method(target, args, kwargs)
 
     def fetch_attr(self, target: str) -> Any:
         """What a graph holds itself; a weight among it is the model's."""
         value = super().fetch_attr(target)
         path = self._owner.tensor(value)
         return value if path is None else _tensor(self._model, path)
+
+
+def _chunks(input: torch.Tensor, chunks: int, dim: int = 0) -> Sequence[torch.Tensor]:
+    """The chunks of a tensor.
+
+    Torch finds out by the sizes how many there are, and cannot prove of an open one
+    what is plain where the size is a multiple.
+    """
+    size = input.shape[dim]
+    if not isinstance(size, torch.SymInt) or not statically_known_true(
+        size % chunks == 0
+    ):
+        return input.chunk(chunks, dim)
+    if chunks == 1:
+        return (input,)
+    length, before = size // chunks, (slice(None),) * (dim % input.ndim)
+    return tuple(
+        input[(*before, slice(number * length, (number + 1) * length))]
+        for number in range(chunks)
+    )
 
 
 def _tensor(model: torch.nn.Module, path: str) -> Any:
