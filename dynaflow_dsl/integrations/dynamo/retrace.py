@@ -269,11 +269,11 @@ class _Interpreter(Interpreter):
             return args[0]
         if target is torch.Size:
             return tuple(args[0])
-        if target is torch.chunk:
+        if target is torch.chunk and args:
             return _chunks(*args, **kwargs)
         return super().call_function(target, args, kwargs)
 
-    def call_method(self, target: str, args: Any, kwargs: Any) -> Any:
+    def call_method(self, target: Any, args: Any, kwargs: Any) -> Any:
         """What a call of a tensor's method returns."""
         if target == "chunk":
             return _chunks(*args, **kwargs)
@@ -286,22 +286,22 @@ class _Interpreter(Interpreter):
         return value if path is None else _tensor(self._model, path)
 
 
-def _chunks(input: torch.Tensor, chunks: int, dim: int = 0) -> Sequence[torch.Tensor]:
+def _chunks(whole: torch.Tensor, chunks: int, dim: int = 0) -> Sequence[torch.Tensor]:
     """The chunks of a tensor.
 
     Torch finds out by the sizes how many there are, and cannot prove of an open one
     what is plain where the size is a multiple.
     """
-    size = input.shape[dim]
+    size = whole.shape[dim]
     if not isinstance(size, torch.SymInt) or not statically_known_true(
         size % chunks == 0
     ):
-        return input.chunk(chunks, dim)
+        return whole.chunk(chunks, dim)
     if chunks == 1:
-        return (input,)
-    length, before = size // chunks, (slice(None),) * (dim % input.ndim)
+        return (whole,)
+    length, before = size // chunks, (slice(None),) * (dim % whole.ndim)
     return tuple(
-        input[(*before, slice(number * length, (number + 1) * length))]
+        whole[(*before, slice(number * length, (number + 1) * length))]
         for number in range(chunks)
     )
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integrations.vllm.engines import scheduled, serve
+from tests.integrations.vllm.engines import ran_in_pieces, scheduled, serve
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 
@@ -30,28 +29,33 @@ Answers = list[dict[str, Any]]
 
 
 def served(
-    model: Path, folder: Path, config: Mapping[str, Any]
+    model: Path, folder: Path, config: Mapping[str, Any], load: str = "mixed"
 ) -> tuple[Answers, float, str]:
     """The answers, how many tokens were found in the cache, and the server's log."""
     with serve(model, folder, config, *FLAGS) as server:
-        answers = server.send_load(REQUESTS)
+        answers = server.send_load(REQUESTS, load)
         cached = server.metric("vllm:prefix_cache_hits_total")
     return answers, cached, server.log.read_text()
 
 
 @pytest.fixture(scope="module")
 def unscheduled(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Answers:
-    """What the engine gives by itself: it runs the model's code."""
-    folder = tmp_path_factory.mktemp("unscheduled")
-    answers, cached, _ = served(model, folder, {"compilation_config": {"mode": 0}})
-    complete(answers)
+    answers, cached = by_itself(model, tmp_path_factory.mktemp("unscheduled"), "mixed")
     assert cached > 1000
+    return answers
+
+
+def by_itself(model: Path, folder: Path, load: str) -> tuple[Answers, float]:
+    """What the engine gives by itself: it runs the model's code."""
+    plain = {"compilation_config": {"mode": 0}}
+    answers, cached, _ = served(model, folder, plain, load)
+    complete(answers)
     # Else two engines that round differently need not choose the same tokens.
     closest = min(
         first - second for answer in answers for first, second in answer["likeliest"]
     )
     assert closest > 1e-4
-    return answers
+    return answers, cached
 
 
 def complete(answers: Answers) -> None:
@@ -90,4 +94,13 @@ def test_tokens_in_halves(
     answers, cached, log = served(model, tmp_path, config)
     equal(answers, unscheduled)
     assert cached > 1000
-    assert re.search(r"steps run in pieces, the first one with tokens 0:\d+, \d+:", log)
+    assert ran_in_pieces(log)
+
+
+@pytest.mark.parametrize("load", ["prompts", "answers"])
+def test_other_loads_in_halves(model: Path, tmp_path: Path, load: str) -> None:
+    expected, _ = by_itself(model, tmp_path / "plain", load)
+    config = scheduled("std:vllm/halves.dfs", tmp_path, compile=False)
+    answers, _, log = served(model, tmp_path / "halves", config, load)
+    equal(answers, expected)
+    assert ran_in_pieces(log)
