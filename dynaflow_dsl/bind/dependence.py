@@ -17,9 +17,9 @@ class Dependence:
 
     Operations are numbered in program order. `needs[n]` are the operations that `n`
     must follow, and `needed_by` is the reverse; both by data and by effects.
-    `data_readers[n]` are the readers of `n`'s results and of what it wrote in place,
-    `data_operands[n]` the makers and last writers of what `n` reads. `input_of_storage`
-    leaves out the model's tensors that nothing writes.
+    `data_readers[n]` are the readers of `n`'s results, `data_operands[n]` the makers of
+    what `n` reads, without effects. `input_of_storage` leaves out the model's tensors
+    that nothing writes.
     """
 
     operations: tuple[Operation, ...]
@@ -62,8 +62,6 @@ def analyse(graph: Graph) -> Dependence:
         for storage in touched:
             if storage in last_write:
                 needs[number].add(last_write[storage])
-                if storage not in hidden:
-                    readers[last_write[storage]].add(number)
             if storage in written:
                 needs[number].update(reads_since.pop(storage, ()))
                 last_write[storage] = number
