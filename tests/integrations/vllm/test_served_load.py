@@ -50,11 +50,6 @@ def by_itself(model: Path, folder: Path, load: str) -> tuple[Answers, float]:
     plain = {"compilation_config": {"mode": 0}}
     answers, cached, _ = served(model, folder, plain, load)
     complete(answers)
-    # Else two engines that round differently need not choose the same tokens.
-    closest = min(
-        first - second for answer in answers for first, second in answer["likeliest"]
-    )
-    assert closest > 1e-4
     return answers, cached
 
 
@@ -65,14 +60,27 @@ def complete(answers: Answers) -> None:
     assert all(len(answer["tokens"]) == answer["wanted"] for answer in answers)
 
 
+def sure(answer: Mapping[str, Any]) -> int:
+    """How many tokens come before one that is almost as likely as another.
+
+    Two engines that round differently need not choose the same one there, and what
+    follows is another text.
+    """
+    gaps = (first - second for first, second in answer["likeliest"])
+    ties = (number for number, gap in enumerate(gaps) if gap < 1e-4)
+    return next(ties, len(answer["tokens"]))
+
+
 def equal(answers: Answers, expected: Answers) -> None:
     complete(answers)
-    assert [a["tokens"] for a in answers] == [e["tokens"] for e in expected]
-    furthest = max(
-        abs(given - other)
-        for answer, wanted in zip(answers, expected, strict=True)
-        for given, other in zip(answer["chosen"], wanted["chosen"], strict=True)
-    )
+    counts = [sure(each) for each in expected]
+    whole = sum(n == len(e["tokens"]) for n, e in zip(counts, expected, strict=True))
+    assert whole >= 0.97 * REQUESTS
+    furthest = 0.0
+    for given, wanted, count in zip(answers, expected, counts, strict=True):
+        assert given["tokens"][:count] == wanted["tokens"][:count]
+        pairs = zip(given["chosen"][:count], wanted["chosen"][:count], strict=True)
+        furthest = max([furthest, *(abs(one - other) for one, other in pairs)])
     assert furthest < 1e-3
 
 
