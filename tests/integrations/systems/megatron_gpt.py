@@ -63,6 +63,7 @@ step = torch.compile(
     options={
         "schedule": str(HERE / name),
         "dims": {"input_ids": ("batch", None), "position_ids": ("batch", None)},
+        "module": f"executors/rank_{RANK}",
         **EAGER,
     },
 )
