@@ -1,10 +1,13 @@
-"""How long a module takes to load with empty caches, by the number of layers.
+r"""How long a module takes from its load to the end of its first step.
 
     python -m benchmarks.load_times --layers 8 96
+    python -m benchmarks.load_times --schedule benchmarks/llama_loads.dfs --layers 32 \
+        --batch 128 --beside torch.compile -o FILE.json
 
 Equal layers are compiled once, so that the time hardly grows with their number. Each
-start is a process of its own, with a model in memory: seconds until the first step is
-done. Rounds take the numbers of layers in turn.
+start is a process of its own, with a model in memory and its device awake: first with
+empty caches, then with what that left in them. `trace` is what `dfsc compile` takes
+beforehand, once for each module. Rounds take the numbers of layers in turn.
 """
 
 from __future__ import annotations
@@ -14,55 +17,91 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from benchmarks.step_times import first_result_alone
 from dynaflow_dsl.measurement import machine
+from dynaflow_dsl.measurement.contenders import EVERYWHERE
 
 SCHEDULE = Path("schedules/llama/halves.dfs")
 
 
 def main(words: Sequence[str] | None = None) -> None:
     """Compile the schedule for each number of layers, and start it several times."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.load_times", description=__doc__
-    )
-    parser.add_argument("--layers", type=int, nargs="+", default=[8, 96])
-    parser.add_argument("--starts", type=int, default=3)
-    parser.add_argument("-o", dest="output", type=Path, metavar="FILE.json")
-    arguments = parser.parse_args(words)
-    seconds: dict[int, list[float]] = {layers: [] for layers in arguments.layers}
+    options = _parse(words)
+    names = ["scheduled", *options.beside]
+    found: dict[int, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        modules = {n: _compiled(n, Path(folder) / str(n)) for n in arguments.layers}
-        for _ in range(arguments.starts):
+        modules = {}
+        for layers in options.layers:
+            start = time.perf_counter()
+            modules[layers] = _compiled(options, layers, Path(folder) / str(layers))
+            seconds = round(time.perf_counter() - start, 3)
+            found[layers] = {"trace": seconds}
+            found[layers] |= {one: {"empty": [], "filled": []} for one in names}
+        for _ in range(options.starts):
             for layers, module in modules.items():
-                with tempfile.TemporaryDirectory() as caches:
-                    taken = first_result_alone(module, "scheduled", Path(caches))
-                seconds[layers].append(taken)
-    fewest = median(seconds[arguments.layers[0]])
-    for layers, listed in seconds.items():
-        middle = median(listed)
-        print(
-            f"{layers:>4} layers {middle:>8.2f} s  {min(listed):.2f} to "
-            f"{max(listed):.2f}  {middle / fewest:.2f} of {arguments.layers[0]} layers"
-        )
-    if arguments.output is not None:
+                for name in names:
+                    row = found[layers][name]
+                    given = ["--batch", str(options.batch)]
+                    with tempfile.TemporaryDirectory() as caches:
+                        for state in ("empty", "filled"):
+                            taken = first_result_alone(
+                                module, name, Path(caches), given
+                            )
+                            row[state].append(taken)
+    print("\n".join(report(found)))
+    if options.output is not None:
         document = {
-            "machine": machine.describe(),
-            "schedule": SCHEDULE.as_posix(),
-            "seconds": {str(layers): listed for layers, listed in seconds.items()},
+            "machine": machine.describe(options.device),
+            "schedule": options.schedule.as_posix(),
+            "batch": options.batch,
+            "seconds": {str(layers): row for layers, row in found.items()},
         }
         text = json.dumps(document, indent=2) + "\n"
-        arguments.output.write_text(text, encoding="utf-8")
+        options.output.write_text(text, encoding="utf-8")
 
 
-def _compiled(layers: int, folder: Path) -> Path:
-    command = [sys.executable, "-m", "dynaflow_dsl", "compile", str(SCHEDULE)]
+def report(found: dict[int, dict[str, Any]]) -> list[str]:
+    """The measurement as lines."""
+    lines = []
+    for layers, row in found.items():
+        lines.append(f"{layers} layers, compiled by dfsc in {row['trace']:.1f} s")
+        for name, states in row.items():
+            if name != "trace":
+                empty, filled = median(states["empty"]), median(states["filled"])
+                lines.append(
+                    f"  {name:14}{empty:>8.2f} s empty caches{filled:>8.2f} s filled"
+                )
+    return lines
+
+
+def _compiled(options: argparse.Namespace, layers: int, folder: Path) -> Path:
+    command = [sys.executable, "-m", "dynaflow_dsl", "compile", str(options.schedule)]
     command += ["-M", f"layers={layers}", "-o", str(folder)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return folder / "llama_halves.py"
+    (module,) = folder.glob("*.py")
+    return module
+
+
+def _parse(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.load_times",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--schedule", type=Path, default=SCHEDULE)
+    parser.add_argument("--layers", type=int, nargs="+", default=[8, 96])
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--beside", action="append", choices=EVERYWHERE[1:], default=[])
+    parser.add_argument("--starts", type=int, default=3)
+    parser.add_argument("--device", default="cpu", help="which one to describe")
+    parser.add_argument("-o", dest="output", type=Path, metavar="FILE.json")
+    return parser.parse_args(words)
 
 
 if __name__ == "__main__":

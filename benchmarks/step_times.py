@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -196,8 +196,12 @@ def first_result_alone(
 
 def _first_result(arguments: argparse.Namespace) -> float:
     _, case = load_case(arguments.module, arguments.batch, arguments.entry)
+    cuda = case.device.type == "cuda"
+    wait: Callable[[], object] = torch.cuda.synchronize if cuda else lambda: None
+    wait()
     start = time.perf_counter()
     make(case, arguments.start)()
+    wait()
     return round(time.perf_counter() - start, 3)
 
 

@@ -16,6 +16,7 @@ import click
 from dynaflow_dsl.bind.model import Binding
 from dynaflow_dsl.cli.foreign import faults_shown, import_module_file
 from dynaflow_dsl.cli.given_files import given_by_file
+from dynaflow_dsl.cli.launched import joined_ranks, rank_timeout_option, tell_ranks
 from dynaflow_dsl.cli.making import Made, Wanted, make_to_run
 from dynaflow_dsl.cli.options import (
     Given,
@@ -77,6 +78,7 @@ class Request:
     show_default=True,
     help="Length of one sample.",
 )
+@rank_timeout_option
 @output_format_option
 @click.pass_obj
 def command(
@@ -91,21 +93,24 @@ def command(
     names: tuple[str, ...],
     rounds: int,
     seconds: float,
+    rank_seconds: int,
 ) -> int:
     """Measure a step of each schedule beside eager PyTorch and torch.compile.
 
     Everything runs in this process, on the same inputs, in alternating rounds, each
     call on an idle device. Times are medians over rounds, ratios are paired, and their
-    intervals hold 95%. `host` is the time until a call returns.
+    intervals hold 95%. `host` is the time until a call returns. Started by torchrun,
+    all ranks run together, and the slowest of them counts.
     """
     project = current_project(reporter)
     files = chosen_files(project, paths)
     given = given_by_file(Given(parameters, facts), project, files)
     wanted = Wanted(project, model, model_arguments, given)
     request = Request(size, device, names, rounds, seconds)
-    for path in files:
-        with going_on(reporter):
-            _bench_file(reporter, path, wanted, request)
+    with joined_ranks(reporter, rank_seconds):
+        for path in files:
+            with going_on(reporter):
+                _bench_file(reporter, path, wanted, request)
     return reporter.code
 
 
@@ -165,29 +170,40 @@ def _bench(
         phases=phases,
     )
     rows = measure(
-        case, chosen, REFERENCES, request.rounds, request.seconds, time.perf_counter
+        case,
+        chosen,
+        REFERENCES,
+        request.rounds,
+        request.seconds,
+        time.perf_counter,
+        tell_ranks,
     )
     scheduled(*arguments, phases=phases)
     scheduled(*arguments, phases=phases)
     report = scheduled.report()
     described = ", ".join(f"{name} = {size}" for name, size in sizes.items())
     title = f"{schedule.name}, entry {graph.entry}, {described} on {device}"
+    ranks = len(tell_ranks(None))
+    if ranks > 1:
+        title += f", {ranks} ranks"
     text = [title, *lines(rows, REFERENCES), "", str(report)]
-    reporter.result(
-        "\n".join(text),
-        {
-            "schedule": schedule.name,
-            "entry": graph.entry,
-            "target": loaded.traced.target,
-            "arguments": dict(loaded.traced.arguments),
-            "sizes": sizes,
-            "rounds": request.rounds,
-            "seconds": request.seconds,
-            "machine": describe(str(device)),
-            "contenders": {name: asdict(row) for name, row in rows.items()},
-            "report": asdict(report),
-        },
-    )
+    if not reporter.silent:
+        reporter.result(
+            "\n".join(text),
+            {
+                "schedule": schedule.name,
+                "entry": graph.entry,
+                "target": loaded.traced.target,
+                "arguments": dict(loaded.traced.arguments),
+                "sizes": sizes,
+                "ranks": ranks,
+                "rounds": request.rounds,
+                "seconds": request.seconds,
+                "machine": describe(str(device)),
+                "contenders": {name: asdict(row) for name, row in rows.items()},
+                "report": asdict(report),
+            },
+        )
     if any(isinstance(row, Failure) for row in rows.values()):
         reporter.fail()
 

@@ -6,11 +6,43 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
+
+import click
 
 from dynaflow_dsl.cli.report import Reporter
 
 # What torchrun tells the processes that it starts.
 _VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+rank_timeout_option = click.option(
+    "--rank-timeout",
+    "rank_seconds",
+    type=click.IntRange(min=1),
+    default=600,
+    show_default=True,
+    metavar="SECONDS",
+    help="How many seconds ranks wait for each other, where torchrun has started some.",
+)
+
+
+def launched() -> bool:
+    """Whether torchrun has started this process, as one of its ranks."""
+    return all(name in os.environ for name in _VARIABLES)
+
+
+def tell_ranks(word: Any) -> list[Any]:
+    """What all ranks say, in their order: a collective of all of them.
+
+    Where torchrun has started none, this process's word alone.
+    """
+    if not launched():
+        return [word]
+    import torch.distributed as dist
+
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, word)
+    return found
 
 
 @contextmanager
@@ -20,7 +52,7 @@ def joined_ranks(reporter: Reporter, seconds: int) -> Iterator[None]:
     Collectives may take `seconds`. One rank speaks of what is as it should be; what is
     not, each of them says.
     """
-    if not all(name in os.environ for name in _VARIABLES):
+    if not launched():
         yield
         return
     # Torch takes a second to import, and most commands are not started so.

@@ -58,8 +58,8 @@ class Reporter:
 
     `code` is the exit code so far: it only rises. `output` is where results go, None
     where stdout is closed; what a model prints meanwhile goes to stderr. `chosen` says
-    that the command line named the format. One that is `silent` is of a rank whose
-    progress another one tells.
+    that the command line named the format. One that is `silent` is of a rank for which
+    another one tells how it goes.
     """
 
     format: Form = "full"
@@ -120,8 +120,12 @@ class Reporter:
             self._write(text)
 
     def close(self) -> None:
-        """Write the document, if the format is one, and all that is waiting."""
-        match self.format:
+        """Write the document, if the format is one, and all that is waiting.
+
+        A silent rank that has nothing to add leaves the document to the one that tells.
+        """
+        said = self._results or self.code is not ExitCode.FINE
+        match self.format if said or not self.silent else None:
             case "json":
                 document = {
                     "format": 1,

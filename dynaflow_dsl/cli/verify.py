@@ -20,7 +20,7 @@ from dynaflow_dsl.cli.choices import MOST_ROWS, expected_choice, sizes_to_try
 from dynaflow_dsl.cli.files import relative
 from dynaflow_dsl.cli.foreign import faults_shown, import_module_file, user_code
 from dynaflow_dsl.cli.given_files import given_by_file
-from dynaflow_dsl.cli.launched import joined_ranks
+from dynaflow_dsl.cli.launched import joined_ranks, rank_timeout_option
 from dynaflow_dsl.cli.making import Made, Wanted, make_to_run
 from dynaflow_dsl.cli.models import LoadedModel
 from dynaflow_dsl.cli.modules import ModuleFiles, default_folder, folder_option
@@ -107,14 +107,7 @@ EDITED = "DFS504"
     is_flag=True,
     help="With --overlap: issue each step anew instead of replaying a captured graph.",
 )
-@click.option(
-    "--rank-timeout",
-    "seconds",
-    type=click.IntRange(min=1),
-    default=600,
-    show_default=True,
-    help="How many seconds ranks wait for each other, where torchrun has started some.",
-)
+@rank_timeout_option
 @output_format_option
 @click.pass_obj
 def command(
@@ -133,7 +126,7 @@ def command(
     minimum: float,
     one_stream: bool,
     eager: bool,
-    seconds: int,
+    rank_seconds: int,
 ) -> int:
     """Run the modules of schedule files beside their models, and compare.
 
@@ -159,7 +152,7 @@ def command(
         one_stream=one_stream,
         replay=not eager,
     )
-    with joined_ranks(reporter, seconds):
+    with joined_ranks(reporter, rank_seconds):
         for path in files:
             with going_on(reporter):
                 _verify_file(reporter, path, request, several=len(files) > 1)

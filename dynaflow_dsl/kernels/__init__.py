@@ -4,12 +4,19 @@ Each has a reference in plain PyTorch, which also runs where its ranks have no m
 each other to read: on CPU, and over a stand-in group.
 """
 
-from dynaflow_dsl.kernels.exchange import push_combine, push_dispatch
+from dynaflow_dsl.kernels.exchange import (
+    gather_dispatch,
+    push_combine,
+    push_dispatch,
+    reduce_combine,
+)
 from dynaflow_dsl.kernels.reduction import all_reduce_add_norm, copied_all_reduce
 
 __all__ = [
     "all_reduce_add_norm",
     "copied_all_reduce",
+    "gather_dispatch",
     "push_combine",
     "push_dispatch",
+    "reduce_combine",
 ]

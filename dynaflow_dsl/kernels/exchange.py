@@ -1,8 +1,10 @@
-"""Tokens to their experts and back, written straight into the memory of other ranks.
+"""Tokens to their experts and back, through memory that all ranks reach.
 
-The counts stay on the device: nothing waits for the host, so a captured step takes
-whatever routing comes. Rows go out in the order of experts, so what one rank sends to
-another is one run of rows, and where it belongs follows from the table of counts.
+Every rank is told all ranks' choices, so each finds by itself which tokens are for its
+experts and where they stand. A token goes to a rank once, however many experts it has
+there, and comes back as one sum. `gather_dispatch` and `reduce_combine` bring all rows
+to all ranks by copy engine; `push_dispatch` and `push_combine` store only those that
+are wanted, from SMs.
 """
 
 from __future__ import annotations
@@ -12,10 +14,14 @@ from dataclasses import dataclass
 import torch
 
 from dynaflow_dsl.kernels.peers import Peers, SharedBuffer, peers_of
-from dynaflow_dsl.kernels.reduction import block
+from dynaflow_dsl.kernels.routing import Places, find_places
+from dynaflow_dsl.kernels.tiles import Tile, aligned, power_of_two
 from dynaflow_dsl.runtime.kernels import kernel
 
 _OPERATORS = torch.ops.dynaflow
+
+# Sums of several rows are kept in float32 while a tile is under way.
+_SUM_TILE = 16 * 1024
 
 
 def dispatched(
@@ -34,7 +40,36 @@ def dispatched(
     return made
 
 
-@kernel(reference=dispatched, mutates=(), communicator="ep", uses=("push_dispatch",))
+@kernel(reference=dispatched, mutates=(), communicator="ep", uses=("exchange",))
+def gather_dispatch(
+    tokens: torch.Tensor,
+    experts: torch.Tensor,
+    room: int,
+    local: int,
+    ranks: int,
+    group: str,
+    programs: int = 32,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """`dispatch` whose data goes by copy engine: all tokens to all ranks.
+
+    For few ranks, where nearly every token has an expert on each of them. The rows that
+    a rank wants are put in order by a grid of `programs`. More tokens than a rank has
+    room for stop the program on the device.
+    """
+    peers = peers_of(group, tokens)
+    if peers is None:
+        return dispatched(tokens, experts, room, local, ranks, group)
+    rows = tokens.reshape(-1, tokens.shape[-1]).contiguous()
+    sent, choices = _dispatch_buffers(peers, rows, experts)
+    peers.barrier("dispatched")  # what came for the last call has been read
+    copy_to_all(peers, choices, experts)
+    copy_to_others(peers, sent, rows)
+    peers.barrier("dispatched")
+    places = find_places(choices.of_rank[peers.rank], local, peers.rank)
+    return receive(rows, sent.of_rank[peers.rank], places, room, programs)
+
+
+@kernel(reference=dispatched, mutates=(), communicator="ep", uses=("exchange",))
 def push_dispatch(
     tokens: torch.Tensor,
     experts: torch.Tensor,
@@ -42,118 +77,107 @@ def push_dispatch(
     local: int,
     ranks: int,
     group: str,
-    programs: int = 16,
+    programs: int = 32,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """`dispatch` by stores into the receivers' memory, from `programs` SMs at most.
+    """`dispatch` by stores into the memory of the ranks that want a token.
 
-    More tokens than a rank has room for stop the program on the device.
+    For many ranks. `programs` is the size of the grids that move rows, here and into
+    order there. More tokens than a rank has room for stop the program on the device.
     """
+    from dynaflow_dsl.kernels import exchange_launches
+
     peers = peers_of(group, tokens)
     if peers is None:
         return dispatched(tokens, experts, room, local, ranks, group)
-    outgoing = sort_by_expert(experts, local * ranks)
-    table = tell_counts(peers, "dispatch_counts", outgoing.counts)
-    by_rank = table.view(ranks, ranks, local)  # sender, receiver, expert
-    arriving = by_rank.sum(2)  # sender, receiver
-    torch._assert_async(
-        (arriving.sum(0) <= room).all(), "a rank has no room for its experts' tokens"
-    )
-    rows = tokens.reshape(-1, tokens.shape[-1])
-    buffer = push(peers, "dispatched", rows, outgoing, arriving, room, programs)
-    return receive(peers, buffer, by_rank[:, peers.rank], room, programs)
-
-
-@dataclass(frozen=True, slots=True)
-class Outgoing:
-    """What a rank sends: row `order[k] // choices` of its rows is the k-th to go out.
-
-    `counts` says how many go to each expert, or each rank.
-    """
-
-    order: torch.Tensor
-    counts: torch.Tensor
-    choices: int
-
-
-def sort_by_expert(experts: torch.Tensor, count: int) -> Outgoing:
-    """The choices, int64 [tokens, choices], in the order of experts and of tokens."""
-    chosen = experts.reshape(-1)
-    order = chosen.argsort(stable=True)
-    # Not bincount: it asks the device for the largest number.
-    counts = chosen.new_zeros(count).scatter_add_(0, chosen, torch.ones_like(chosen))
-    return Outgoing(order, counts, experts.shape[1])
-
-
-def tell_counts(peers: Peers, name: str, counts: torch.Tensor) -> torch.Tensor:
-    """The counts of all ranks, [ranks, *counts.shape]."""
-    table = peers.buffer(name, (peers.size, *counts.shape), counts.dtype)
-    peers.barrier(name)  # the counts of the last call have been read
-    for rank in range(peers.size):
-        table.of_rank[rank][peers.rank].copy_(counts, non_blocking=True)
-    peers.barrier(name)
-    return table.of_rank[peers.rank].clone()
-
-
-def push(
-    peers: Peers,
-    name: str,
-    rows: torch.Tensor,
-    outgoing: Outgoing,
-    arriving: torch.Tensor,
-    room: int,
-    programs: int,
-) -> SharedBuffer:
-    """Write this rank's rows into the receivers' buffers; returns these.
-
-    `arriving` is [sender, receiver], how many rows go from one to the other.
-    """
-    from dynaflow_dsl.kernels import launches
-
-    width = rows.shape[1]
-    ends = arriving[peers.rank].cumsum(0)
-    starts = ends - arriving[peers.rank]
-    before = arriving[: peers.rank].sum(0)  # rows that earlier senders put there
-    buffer = peers.buffer(name, (room, width), rows.dtype)
-    peers.barrier(name)  # the rows of the last call have been read
-    launches.push_rows[(programs,)](
-        rows.contiguous(),
-        outgoing.order,
-        buffer.addresses,
-        ends,
-        before - starts,
+    rows = tokens.reshape(-1, tokens.shape[-1]).contiguous()
+    sent, choices = _dispatch_buffers(peers, rows, experts)
+    count, width = rows.shape
+    tile = Tile.of(width, rows.itemsize)
+    peers.barrier("dispatched")  # what came for the last call has been read
+    copy_to_all(peers, choices, experts)
+    exchange_launches.push_tokens[(tile.programs(count, programs),)](
+        rows,
+        experts.contiguous(),
+        sent.addresses,
+        count,
         width,
-        DIVISOR=outgoing.choices,
-        RANKS=peers.size,
-        BLOCK=block(width),
+        local,
+        peers.rank,
+        CHOICES=experts.shape[1],
+        ALIGNED=aligned(width, rows.itemsize),
+        ROWS=tile.rows,
+        BLOCK=tile.block,
+        num_warps=tile.warps,
     )
-    peers.barrier(name)
-    return buffer
+    peers.barrier("dispatched")
+    places = find_places(choices.of_rank[peers.rank], local, peers.rank)
+    return receive(rows, sent.of_rank[peers.rank], places, room, programs)
+
+
+def _dispatch_buffers(
+    peers: Peers, rows: torch.Tensor, experts: torch.Tensor
+) -> tuple[SharedBuffer, SharedBuffer]:
+    """Where all ranks' tokens and choices arrive, a share for each sender."""
+    sent = peers.buffer("dispatched", (peers.size, *rows.shape), rows.dtype)
+    shape = (peers.size, *experts.shape)
+    return sent, peers.buffer("dispatched_choices", shape, experts.dtype)
+
+
+def copy_to_all(peers: Peers, buffer: SharedBuffer, tensor: torch.Tensor) -> None:
+    """Copy a tensor into this rank's share of everybody's buffer."""
+    buffer.of_rank[peers.rank][peers.rank].copy_(tensor, non_blocking=True)
+    copy_to_others(peers, buffer, tensor)
+
+
+def copy_to_others(peers: Peers, buffer: SharedBuffer, tensor: torch.Tensor) -> None:
+    """The same without this rank's own buffer."""
+    for rank in _others(peers):
+        buffer.of_rank[rank][peers.rank].copy_(tensor, non_blocking=True)
 
 
 def receive(
-    peers: Peers,
-    buffer: SharedBuffer,
-    mine: torch.Tensor,
-    room: int,
-    programs: int,
+    own: torch.Tensor, sent: torch.Tensor, places: Places, room: int, programs: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """What `dispatch` returns; `mine` is [sender, expert], the counts of this rank."""
-    from dynaflow_dsl.kernels import launches
+    """What `dispatch` returns.
 
-    ranks, local = mine.shape
-    arrived = mine.sum(1)
-    there = buffer.of_rank[peers.rank]
-    received = torch.empty_like(there)
-    width = there.shape[1]
-    launches.take_arrived[(min(programs, room),)](
-        there, arrived.sum(), received, room, width, BLOCK=block(width)
+    `own` are this rank's tokens, [tokens, width], and `sent` those of all others,
+    [ranks, tokens, width].
+    """
+    from dynaflow_dsl.kernels import exchange_launches
+
+    ranks, tokens, choices = places.experts.shape
+    width = own.shape[1]
+    received = own.new_empty(room, width)
+    ends = places.experts.new_empty(places.local, dtype=torch.int32)
+    arrived = places.experts.new_empty(ranks, places.local)
+    fits = torch.empty((), dtype=torch.bool, device=own.device)
+    tile = Tile.of(width, own.itemsize)
+    exchange_launches.spread_rows[
+        (tile.programs(max(ranks * tokens, room), programs),)
+    ](
+        own,
+        sent,
+        places.of_choice,
+        places.sums,
+        received,
+        ends,
+        arrived,
+        fits,
+        tokens,
+        room,
+        width,
+        places.local,
+        places.blocks,
+        places.rank,
+        RANKS=ranks,
+        CHOICES=choices,
+        EXPERTS=power_of_two(places.local),
+        ROWS=tile.rows,
+        BLOCK=tile.block,
+        num_warps=tile.warps,
     )
-    # The run that row k lies in, of those of all senders and experts, in order.
-    ends = mine.reshape(-1).cumsum(0)
-    row = torch.arange(room, device=mine.device)
-    run = torch.searchsorted(ends, row, right=True)
-    numbers = torch.where(run < ranks * local, run % local, local)
-    return received, numbers, arrived
+    torch._assert_async(fits, "a rank has no room for its experts' tokens")
+    return received, ends, arrived
 
 
 def combined(
@@ -176,7 +200,40 @@ def combined(
     return residual + made.view(residual.shape)
 
 
-@kernel(reference=combined, mutates=(), communicator="ep", uses=("push_combine",))
+@kernel(reference=combined, mutates=(), communicator="ep", uses=("exchange",))
+def reduce_combine(
+    rows: torch.Tensor,
+    experts: torch.Tensor,
+    weights: torch.Tensor,
+    arrived: torch.Tensor,
+    residual: torch.Tensor,
+    local: int,
+    ranks: int,
+    group: str,
+    programs: int = 32,
+) -> torch.Tensor:
+    """`combine` whose sums over choices are made where the experts are.
+
+    Each rank sends one sum for a token, rounded once to the dtype of `rows`, and by
+    copy engine for all tokens; the sums of ranks and the residual are added by one
+    kernel. `programs` is the size of the grids. A residual of another dtype goes by the
+    reference.
+    """
+    peers = peers_of(group, rows)
+    if peers is None or rows.dtype != residual.dtype:
+        return combined(rows, experts, weights, arrived, residual, local, ranks, group)
+    results = Results.tell(peers, rows, experts, weights, local)
+    partials = results.buffer(peers)
+    sums = torch.empty_like(partials.of_rank[peers.rank])
+    sum_for_others(results, sums, programs, push=False)
+    for rank in _others(peers):
+        there = partials.of_rank[rank][peers.rank]
+        there.copy_(sums[rank], non_blocking=True)
+    peers.barrier("combined")
+    return add_sums(results, partials.of_rank[peers.rank], residual, programs)
+
+
+@kernel(reference=combined, mutates=(), communicator="ep", uses=("exchange",))
 def push_combine(
     rows: torch.Tensor,
     experts: torch.Tensor,
@@ -186,53 +243,135 @@ def push_combine(
     local: int,
     ranks: int,
     group: str,
-    programs: int = 16,
+    programs: int = 32,
 ) -> torch.Tensor:
-    """`combine` by stores into the senders' memory, who add up what they find there.
+    """`reduce_combine` that stores its sums straight into the memory of their ranks.
 
-    The sum over choices and the addition to the residual are one kernel. A residual of
-    another dtype goes by the reference.
+    Only of tokens that chose an expert of this rank.
     """
     peers = peers_of(group, rows)
     if peers is None or rows.dtype != residual.dtype:
         return combined(rows, experts, weights, arrived, residual, local, ranks, group)
-    home = sort_by_expert(experts, local * ranks)
-    table = tell_counts(peers, "combine_counts", arrived)  # receiver, sender
-    back = Outgoing(torch.arange(rows.shape[0], device=rows.device), arrived, 1)
-    room = experts.numel()
-    buffer = push(peers, "combined", rows, back, table, room, programs)
-    return add_up(peers, buffer, home, experts, weights, residual, programs)
+    results = Results.tell(peers, rows, experts, weights, local)
+    partials = results.buffer(peers)
+    sum_for_others(results, partials.addresses, programs, push=True)
+    peers.barrier("combined")
+    return add_sums(results, partials.of_rank[peers.rank], residual, programs)
 
 
-def add_up(
-    peers: Peers,
-    buffer: SharedBuffer,
-    home: Outgoing,
-    experts: torch.Tensor,
-    weights: torch.Tensor,
-    residual: torch.Tensor,
-    programs: int,
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What a rank's experts made, and for whom.
+
+    `rows` is [room, width]; `weights`, [ranks, tokens, choices], are all ranks'.
+    """
+
+    rows: torch.Tensor
+    weights: torch.Tensor
+    places: Places
+
+    @classmethod
+    def tell(
+        cls,
+        peers: Peers,
+        rows: torch.Tensor,
+        experts: torch.Tensor,
+        weights: torch.Tensor,
+        local: int,
+    ) -> Results:
+        """The results of this rank, after all were told all choices and weights.
+
+        When it returns, the sums of the last call have been read on all ranks.
+        """
+        shape = (peers.size, *experts.shape)
+        choices = peers.buffer("combined_choices", shape, experts.dtype)
+        factors = peers.buffer("combined_weights", shape, weights.dtype)
+        # Without this one nobody knows that the last call has read what it got.
+        peers.barrier("combined_choices")
+        copy_to_all(peers, choices, experts)
+        copy_to_all(peers, factors, weights)
+        peers.barrier("combined_choices")
+        everyones = choices.of_rank[peers.rank]
+        places = find_places(everyones, local, peers.rank)
+        return cls(rows.contiguous(), factors.of_rank[peers.rank], places)
+
+    def buffer(self, peers: Peers) -> SharedBuffer:
+        """Where the sums of all ranks arrive, a share for each."""
+        tokens, width = self.weights.shape[1], self.rows.shape[1]
+        return peers.buffer("combined", (peers.size, tokens, width), self.rows.dtype)
+
+    @property
+    def narrow(self) -> bool:
+        """Whether products with the weights have the dtype of the rows."""
+        wide = torch.promote_types(self.rows.dtype, self.weights.dtype)
+        return wide == self.rows.dtype
+
+
+def sum_for_others(
+    results: Results, targets: torch.Tensor, programs: int, *, push: bool
+) -> None:
+    """Write the sums for all other ranks' tokens.
+
+    `targets` is [ranks, tokens, width]; with `push`, it has the addresses of all ranks'
+    such buffers, and the sums go into this rank's share of each.
+    """
+    from dynaflow_dsl.kernels import exchange_launches
+
+    ranks, tokens, choices = results.weights.shape
+    width = results.rows.shape[1]
+    tile = Tile.of(width, results.rows.itemsize, _SUM_TILE)
+    grid = (tile.programs((ranks - 1) * tokens, programs),)
+    exchange_launches.sum_for_others[grid](
+        results.rows,
+        results.places.of_choice,
+        results.weights,
+        targets,
+        tokens,
+        width,
+        results.places.rank,
+        RANKS=ranks,
+        CHOICES=choices,
+        NARROW=results.narrow,
+        PUSH=push,
+        ALIGNED=aligned(width, results.rows.itemsize),
+        ROWS=tile.rows,
+        BLOCK=tile.block,
+        num_warps=tile.warps,
+    )
+
+
+def add_sums(
+    results: Results, partials: torch.Tensor, residual: torch.Tensor, programs: int
 ) -> torch.Tensor:
-    """`residual` and the weighted sums of the results that came back."""
-    from dynaflow_dsl.kernels import launches
+    """`residual` and the sums of all ranks; `partials` are those of the others."""
+    from dynaflow_dsl.kernels import exchange_launches
 
-    returned = buffer.of_rank[peers.rank]
-    tokens, choices = experts.shape
-    width = returned.shape[1]
-    places = torch.empty_like(home.order)
-    places[home.order] = torch.arange(home.order.numel(), device=places.device)
-    summed = returned.new_empty(residual.shape)
-    wide = torch.promote_types(returned.dtype, weights.dtype)
-    launches.add_weighted[(min(programs, tokens),)](
-        returned,
-        places,
-        weights.contiguous(),
+    ranks, tokens, choices = results.weights.shape
+    width = results.rows.shape[1]
+    summed = residual.new_empty(residual.shape)
+    tile = Tile.of(width, results.rows.itemsize, _SUM_TILE)
+    exchange_launches.add_sums[(tile.programs(tokens, programs),)](
+        results.rows,
+        results.places.of_choice,
+        results.weights,
+        results.places.experts,
+        partials,
         residual.contiguous(),
         summed,
         tokens,
         width,
+        results.places.local,
+        results.places.rank,
+        RANKS=ranks,
         CHOICES=choices,
-        NARROW=wide == returned.dtype,
-        BLOCK=block(width),
+        NARROW=results.narrow,
+        ROWS=tile.rows,
+        BLOCK=tile.block,
+        num_warps=tile.warps,
     )
     return summed
+
+
+def _others(peers: Peers) -> list[int]:
+    """The other ranks, from the next one on, so that not all send to one at once."""
+    return [(peers.rank + k) % peers.size for k in range(1, peers.size)]

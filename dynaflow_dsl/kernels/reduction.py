@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from dynaflow_dsl.kernels.peers import Peers, SharedBuffer, peers_of
+from dynaflow_dsl.kernels.tiles import aligned, power_of_two
 from dynaflow_dsl.runtime.kernels import kernel
 
 _COLLECTIVES = torch.ops._c10d_functional
@@ -148,7 +149,8 @@ def norm_of_partials(
         width,
         eps,
         RANKS=peers.size,
-        BLOCK=block(width),
+        ALIGNED=aligned(width, residual.itemsize),
+        BLOCK=power_of_two(width),
     )
     return hidden, normed
 
@@ -173,7 +175,8 @@ def add_own_rows(
             last,
             width,
             RANKS=peers.size,
-            BLOCK=block(width),
+            ALIGNED=aligned(width, residual.itemsize),
+            BLOCK=power_of_two(width),
         )
     peers.barrier("partials")
     return sums
@@ -195,14 +198,9 @@ def norm_of_sums(
     hidden = residual.new_empty(residual.shape)
     normed = residual.new_empty(residual.shape)
     launches.norm_rows[(min(programs, rows),)](
-        mine, weight, hidden, normed, rows, width, eps, BLOCK=block(width)
+        mine, weight, hidden, normed, rows, width, eps, BLOCK=power_of_two(width)
     )
     return hidden, normed
-
-
-def block(width: int) -> int:
-    """The block that holds a row; Triton's blocks are powers of two."""
-    return 1 << (width - 1).bit_length()
 
 
 def _others_first(peers: Peers) -> list[int]:

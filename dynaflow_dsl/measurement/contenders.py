@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import Any, TypeAlias
 
 import torch
@@ -180,11 +181,18 @@ def _copying(case: Case, step: Callable[..., Any]) -> Call:
 
 
 def largest_difference(given: Any, expected: Any) -> float:
-    """Largest difference of two results over the largest magnitude of the second."""
+    """Largest difference of two results over the largest magnitude of the second.
+
+    Infinite where one of them has NaN in a place and the other a number.
+    """
     worst = 0.0
     pairs = zip(tree_leaves(given), tree_leaves(expected), strict=True)
     for one, other in pairs:
         if isinstance(other, torch.Tensor) and other.is_floating_point():
-            apart = (one.double() - other.double()).abs().max().item()
-            worst = max(worst, apart / max(other.double().abs().max().item(), 1e-30))
+            if not torch.equal(one.isnan(), other.isnan()):
+                return inf
+            apart = (one.double() - other.double()).nan_to_num().abs()
+            scale = other.double().nan_to_num().abs()
+            if apart.numel():
+                worst = max(worst, apart.max().item() / max(scale.max().item(), 1e-30))
     return worst

@@ -11,7 +11,14 @@ import torch
 from torch.utils._pytree import tree_map
 
 from dynaflow_dsl.measurement.contenders import Case, largest_difference, make
-from dynaflow_dsl.measurement.rounds import Ratio, Times, alternate, paired_ratio
+from dynaflow_dsl.measurement.rounds import (
+    Ratio,
+    Tell,
+    Times,
+    alone,
+    alternate,
+    paired_ratio,
+)
 
 MICRO = 1e6
 
@@ -65,8 +72,13 @@ def measure(
     rounds: int,
     seconds: float,
     clock: Callable[[], float],
+    tell: Tell = alone,
 ) -> dict[str, Row | Failure]:
-    """Every contender of `names`, and how it relates to each of `references`."""
+    """Every contender of `names`, and how it relates to each of `references`.
+
+    Of ranks that measure together, `tell` brings the words of each to all: a contender
+    that fails on one of them is left out on all.
+    """
     calls: dict[str, Callable[[], object]] = {}
     firsts: dict[str, float] = {}
     memory: dict[str, Memory] = {}
@@ -77,6 +89,7 @@ def measure(
     for name in names:
         taken = _reserved(case.device)
         start = clock()
+        failed = call = result = None
         try:
             call = make(case, name)
             result = call()
@@ -87,7 +100,10 @@ def measure(
             wait()
         except Exception as error:
             first = str(error).strip().partition("\n")[0]
-            failures[name] = Failure(f"{type(error).__name__}: {first}")
+            failed = f"{type(error).__name__}: {first}"
+        said = [one for one in tell(failed) if one is not None]
+        if call is None or said:
+            failures[name] = Failure(said[0])
             continue
         calls[name] = call
         if expected is None:
@@ -95,7 +111,7 @@ def measure(
         apart[name] = largest_difference(result, expected)
         del result
         memory[name] = _memory(call, case.device, taken)
-    times = alternate(calls, rounds, seconds, wait)
+    times = alternate(calls, rounds, seconds, wait, tell)
     rows = {
         name: _row(name, times, references, memory[name], firsts[name], apart[name])
         for name in calls

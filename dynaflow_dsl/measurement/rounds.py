@@ -8,9 +8,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Any, TypeAlias
 
 MINIMUM_ROUNDS = 5
 RESAMPLES = 4000
+
+# What all ranks that measure together say, this one's word among theirs: a collective.
+Tell: TypeAlias = Callable[[Any], list[Any]]
+
+
+def alone(word: Any) -> list[Any]:
+    """What all ranks say where there is one."""
+    return [word]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +50,23 @@ def alternate(
     rounds: int,
     seconds: float,
     synchronize: Callable[[], object] = lambda: None,
+    tell: Tell = alone,
 ) -> dict[str, Times]:
     """Seconds per call of each contender in each round.
 
     A sample repeats the call for about `seconds`, each time on an idle device, and then
     as often one after the other: `synchronize` waits for all work of a call. Every
     round measures all contenders back to back and starts with another one, so that
-    drift of the machine meets all of them alike. Raises ValueError for fewer than five
+    drift of the machine meets all of them alike. Ranks that measure together, whose
+    words `tell` brings to each other, begin every sample together, repeat it equally
+    often, and take the time of the slowest. Raises ValueError for fewer than five
     rounds.
     """
     if rounds < MINIMUM_ROUNDS:
         raise ValueError(f"{rounds} rounds are too few: at least {MINIMUM_ROUNDS}")
     repeats = {
-        name: _repeats(call, seconds, synchronize) for name, call in contenders.items()
+        name: max(tell(_repeats(call, seconds, synchronize)))
+        for name, call in contenders.items()
     }
     names = list(contenders)
     times = {name: Times() for name in names}
@@ -63,11 +76,18 @@ def alternate(
         for number in range(rounds):
             start = number % len(names)
             for name in names[start:] + names[:start]:
-                wall, host = _sample(contenders[name], repeats[name], synchronize)
-                times[name].wall.append(wall)
-                times[name].host.append(host)
-                steady = _steady(contenders[name], repeats[name], synchronize)
-                times[name].steady.append(steady)
+                call, count = contenders[name], repeats[name]
+                tell(None)
+                wall, host = _sample(call, count, synchronize)
+                tell(None)
+                steady = _steady(call, count, synchronize)
+                slowest = map(max, zip(*tell((wall, host, steady)), strict=True))
+                for kind, value in zip(
+                    (times[name].wall, times[name].host, times[name].steady),
+                    slowest,
+                    strict=True,
+                ):
+                    kind.append(value)
             gc.collect()
     finally:
         if collecting:

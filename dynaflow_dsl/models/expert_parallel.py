@@ -16,10 +16,7 @@ from typing import Any, Unpack
 
 import torch
 from transformers import PreTrainedModel
-from transformers.integrations.moe import (
-    ALL_EXPERTS_FUNCTIONS,
-    grouped_mm_experts_forward,
-)
+from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS, _grouped_linear
 
 from dynaflow_dsl.models.collectives import EXPERT
 from dynaflow_dsl.models.deepseek_v2 import DEEPSEEK_V2
@@ -168,15 +165,34 @@ def exchanging_experts(
     tokens, choices = top_k_index.shape
     local, ranks = experts.num_experts, experts.ranks
     room = experts.room or ranks * tokens * min(choices, local)
-    rows, numbers, arrived = dispatch(
+    rows, ends, arrived = dispatch(
         hidden_states, top_k_index, room, local, ranks, EXPERT
     )
-    alone = rows.new_ones(room, 1)
-    made = grouped_mm_experts_forward(experts, rows, numbers[:, None], alone)
+    inner = experts._apply_gate(_projected(experts, "gate_up_proj", rows, ends))
+    made = _projected(experts, "down_proj", inner, ends)
     combined: torch.Tensor = combine(
         made, top_k_index, top_k_weights, arrived, local, ranks, EXPERT
     )
     return combined
+
+
+def _projected(
+    experts: Any, name: str, rows: torch.Tensor, ends: torch.Tensor
+) -> torch.Tensor:
+    """Rows times the weights of their experts, which `dispatch` has put them by.
+
+    What is made of rows past the last that arrived is not looked at.
+    """
+    bias = None
+    if experts.has_bias:
+        place = torch.arange(rows.shape[0], device=rows.device)
+        number = torch.searchsorted(ends, place, right=True)
+        bias = getattr(experts, f"{name}_bias")[number.clamp(max=ends.shape[0] - 1)]
+    weight = getattr(experts, name)
+    made: torch.Tensor = _grouped_linear(
+        rows, weight, offs=ends, bias=bias, is_transposed=experts.is_transposed
+    )
+    return made
 
 
 def _names(module: torch.nn.Module) -> set[str]:

@@ -248,6 +248,7 @@ def _static_steps(
     capture = executor.capture
     if capture is None or not capture.static:
         return []
+    always = _sequential()
     found = []
     for one in capture.combinations():
         sizes = {**dict(zip(capture.sizes, one, strict=True)), **capture.complete(one)}
@@ -256,8 +257,8 @@ def _static_steps(
             if choose is None
             else choose(*[sizes[name] for name in executor.dimensions])
         )
-        if method in (None, executor.step, executor.sequential):
-            found.append((sizes, method is executor.sequential))
+        if always or method in (None, executor.step, executor.sequential):
+            found.append((sizes, always or method is executor.sequential))
     return found
 
 

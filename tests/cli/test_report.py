@@ -74,3 +74,12 @@ def test_concise_has_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     Reporter(format="concise").show([ERROR])
     assert stream.getvalue() == "error[DFS201]: nothing matches\n"
+
+
+def test_one_rank_writes_the_document_and_others_what_is_wrong() -> None:
+    for code, written in ((None, False), ("DFS201", True)):
+        output = io.StringIO()
+        reporter = Reporter("json", output=output, silent=True)
+        reporter.show([WARNING] if code is None else [Diagnostic(code, "wrong")])
+        reporter.close()
+        assert bool(output.getvalue()) is written

@@ -220,11 +220,13 @@ def _exchange_with_an_idle_and_an_empty_rank(rank: int) -> None:
     picked = torch.tensor([[0, 1], [1, 0]] if rank == 1 else [], dtype=torch.int64)
     picked = picked.view(-1, 2)
     tokens = torch.arange(float(picked.shape[0]))[:, None].expand(-1, 3).clone()
-    rows, numbers, arrived = dispatch(tokens, picked, 4, 3, RANKS, "ep")
-    assert arrived.tolist() == ([0, 4] if rank == 0 else [0, 0])
-    assert numbers.tolist() == ([0, 0, 1, 1] if rank == 0 else [3] * 4)
+    rows, ends, arrived = dispatch(tokens, picked, 4, 3, RANKS, "ep")
+    nothing = [0, 0, 0]
+    assert arrived.tolist() == [nothing, [2, 2, 0] if rank == 0 else nothing]
+    assert ends.tolist() == ([2, 4, 4] if rank == 0 else nothing)
     weights = torch.ones(picked.shape)
-    back = combine(rows + numbers[:, None], picked, weights, arrived, 3, RANKS, "ep")
+    number = torch.searchsorted(ends, torch.arange(4), right=True)
+    back = combine(rows + number[:, None], picked, weights, arrived, 3, RANKS, "ep")
     assert_close(back, 2 * tokens + 1)
 
 

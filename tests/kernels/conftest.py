@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import pytest
 
-from tests.kernels.ranks import Rank
+from tests.kernels.ranks import Rank, meet
 
 # Triton decides when it is imported whether it interprets, its own library included,
 # and Inductor imports it. So these tests have a process of their own.
@@ -13,10 +12,6 @@ collect_ignore = [] if os.environ.get("TRITON_INTERPRET") == "1" else ["interpre
 
 
 @pytest.fixture
-def meeting(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Rank]]:
-    """Lets the kernels find their rank by the role that they are called with."""
-    found: dict[str, Rank] = {}
-    for room in ("reduction", "exchange"):
-        place = f"dynaflow_dsl.kernels.{room}.peers_of"
-        monkeypatch.setattr(place, lambda role, tensor: found.get(role))
-    return found
+def meeting(monkeypatch: pytest.MonkeyPatch) -> dict[str, Rank]:
+    """Where a rank of a world says which role it has."""
+    return meet(monkeypatch)

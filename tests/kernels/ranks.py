@@ -8,11 +8,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import pytest
 import torch
 
 from dynaflow_dsl.kernels.peers import SharedBuffer
 
 T = TypeVar("T")
+
+
+def meet(monkeypatch: pytest.MonkeyPatch) -> dict[str, Rank]:
+    """Lets the kernels find their rank by the role that they are called with."""
+    found: dict[str, Rank] = {}
+    for room in ("reduction", "exchange"):
+        place = f"dynaflow_dsl.kernels.{room}.peers_of"
+        monkeypatch.setattr(place, lambda role, tensor: found.get(role))
+    return found
 
 
 @dataclass
@@ -23,6 +33,7 @@ class World:
     """
 
     size: int
+    device: str = "cpu"
     buffers: dict[Any, SharedBuffer] = field(default_factory=dict)
     turn: threading.Lock = field(default_factory=threading.Lock)
 
@@ -66,8 +77,9 @@ class Rank:
         key = (name, shape, dtype)
         if key not in self.world.buffers:
             # What nobody wrote must not be read: not zeros by chance.
-            fresh = [torch.full(shape, 77, dtype=dtype) for _ in range(self.size)]
-            self.world.buffers[key] = SharedBuffer.of(tuple(fresh))
+            device = self.world.device
+            fresh = torch.full((self.size, *shape), 77, dtype=dtype, device=device)
+            self.world.buffers[key] = SharedBuffer.of(fresh.unbind())
         return self.world.buffers[key]
 
     def barrier(self, name: str) -> None:

@@ -59,10 +59,32 @@ def test_a_contender_that_fails_is_told_and_the_others_are_measured(
     assert list(second.steady_ratios) == ["one"]
 
 
+def test_what_fails_on_another_rank_is_left_out_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(measuring, "make", lambda *_: lambda: torch.ones(2))
+    told: list[object] = []
+
+    def tell(word: object) -> list[object]:
+        told.append(word)
+        return [word, "RuntimeError: not here" if len(told) == 1 else word]
+
+    rows = measure(case(), ("one", "two"), (), 5, 1e-6, lambda: 0.0, tell)
+    assert rows["one"] == Failure("RuntimeError: not here")
+    assert isinstance(rows["two"], Row)
+
+
 def test_differences_are_relative_to_the_largest_magnitude() -> None:
     given = (torch.tensor([1.0, 9.0]), torch.tensor([3]))
     expected = (torch.tensor([1.0, 10.0]), torch.tensor([4]))
     assert largest_difference(given, expected) == pytest.approx(0.1)
+
+
+def test_a_result_that_is_no_number_is_far_from_one_that_is() -> None:
+    some, none = torch.tensor([1.0, float("nan")]), torch.tensor([1.0, 2.0])
+    assert largest_difference(some, none) == float("inf")
+    assert largest_difference(some, some) == 0.0
+    assert largest_difference(none[:0], none[:0]) == 0.0
 
 
 def test_contenders_of_a_device() -> None:

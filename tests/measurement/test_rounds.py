@@ -57,3 +57,26 @@ def test_the_device_is_idle_before_a_call_and_its_work_counts() -> None:
     assert seen == ["wait", "call", "wait"] * 13
     rounds = zip(times["a"].wall, times["a"].host, strict=True)
     assert all(wall >= host > 0 for wall, host in rounds)
+
+
+def test_of_ranks_the_slowest_counts_and_all_repeat_equally_often() -> None:
+    others: list[object] = []
+
+    def tell(word: object) -> list[object]:
+        others.append(word)
+        match word:
+            case int():
+                return [word, 3]
+            case (_, _, _):
+                return [word, (7.0, 0.0, 8.0)]
+        return [word, word]
+
+    calls: list[str] = []
+    times = alternate({"a": lambda: calls.append("a")}, 5, 0.0, tell=tell)
+    assert times["a"].wall == [7.0] * 5
+    assert times["a"].steady == [8.0] * 5
+    assert all(0.0 < one < 7.0 for one in times["a"].host)
+    # Three to find the number of repeats, then two samples of three in each round.
+    assert len(calls) == 3 + 5 * 2 * 3
+    # The number, and a word before each sample and behind both.
+    assert len(others) == 1 + 5 * 3

@@ -2,7 +2,9 @@ import copy
 
 import pytest
 import torch
+from transformers import GptOssConfig, GptOssForCausalLM
 
+from dynaflow_dsl.models.decoder import random_model
 from dynaflow_dsl.models.exchange import combine, dispatch
 from dynaflow_dsl.models.expert_parallel import shard
 from tests.models.lockstep import on_ranks
@@ -32,12 +34,45 @@ def test_ranks_with_batches_of_their_own_compute_what_the_whole_model_does(
         torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
 
 
+@torch.no_grad()
+def test_experts_with_biases_and_transposed_weights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = GptOssConfig(
+        vocab_size=97,
+        hidden_size=32,
+        intermediate_size=24,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        num_local_experts=8,
+        num_experts_per_tok=3,
+        pad_token_id=0,
+    )
+    whole = random_model(GptOssForCausalLM, config)
+    for name, tensor in whole.named_parameters():
+        if name.endswith("bias"):
+            tensor.normal_()
+    batches = [torch.randint(1, 97, (rows, 6)) for rows in (1, 4)]
+    models = [shard(copy.deepcopy(whole), 2, rank, room=200) for rank in range(2)]
+    found = on_ranks(
+        monkeypatch,
+        2,
+        lambda rank: models[rank](input_ids=batches[rank], use_cache=False).logits,
+    )
+    for logits, batch in zip(found, batches, strict=True):
+        expected = whole(input_ids=batch, use_cache=False).logits
+        torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
+
+
 def exchanged(rank: int, experts: list[torch.Tensor], room: int = ROOM) -> torch.Tensor:
     """Every token, a one, times one more than the number of its expert, summed."""
     mine = experts[rank]
     tokens = torch.ones(mine.shape[0], 4)
-    rows, numbers, arrived = dispatch(tokens, mine, room, LOCAL, RANKS, "ep")
-    made = rows * (1 + rank * LOCAL + numbers[:, None])
+    rows, ends, arrived = dispatch(tokens, mine, room, LOCAL, RANKS, "ep")
+    number = torch.searchsorted(ends, torch.arange(room), right=True)
+    made = rows * (1 + rank * LOCAL + number[:, None])
     weights = torch.ones(mine.shape)
     return combine(made, mine, weights, arrived, LOCAL, RANKS, "ep")
 

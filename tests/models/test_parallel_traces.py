@@ -130,8 +130,9 @@ def test_entries_are_those_of_the_plain_targets() -> None:
 
 def test_one_rank_needs_no_group() -> None:
     tokens, picked = torch.eye(3), torch.tensor([[1, 0], [1, 2], [0, 2]])
-    rows, numbers, arrived = dispatch(tokens, picked, 7, 3, 1, "nobody")
-    assert numbers.tolist() == [0, 0, 1, 1, 2, 2, 3]
+    rows, ends, arrived = dispatch(tokens, picked, 7, 3, 1, "nobody")
+    assert ends.tolist() == [2, 4, 6]
+    assert arrived.tolist() == [[2, 2, 2]]
     assert rows[:6].argmax(1).tolist() == [0, 2, 0, 1, 1, 2]
     weights = torch.full((3, 2), 0.5)
     assert_close(combine(rows, picked, weights, arrived, 3, 1, "nobody"), tokens)

@@ -45,6 +45,26 @@ def test_pieces_of_captured_sizes_run_code_of_their_own(
         agrees(step, toy, server, batch)
 
 
+def test_steps_that_always_run_unsplit_have_code_for_their_whole_size(
+    halves: ModuleType, toy: Toy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen: list[object] = []
+    real = compiling.compile_parts
+
+    def noting(*given: Any, **named: Any) -> Any:
+        seen.append(named["static"])
+        return real(*given, **named)
+
+    monkeypatch.setattr(compiling, "compile_parts", noting)
+    monkeypatch.setenv("DFSC_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("DFSC_SEQUENTIAL", "1")
+    capture = Capture({"batch": (4,)}, in_place=IN_PLACE, static=True)
+    backend = FakeGraphs(elsewhere=True)
+    step = loaded(halves, toy, monkeypatch, backend, capture, compiled=True)
+    assert seen == [[({"batch": 4}, True)]]
+    agrees(step, toy, Server(7), 4)
+
+
 def test_without_the_option_there_is_one_code_for_all(
     halves: ModuleType, toy: Toy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

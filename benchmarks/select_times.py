@@ -1,0 +1,196 @@
+"""What a `select` costs where it chooses `sequential`.
+
+    python -m benchmarks.select_times --device cuda -o FILE.json
+
+Layers of Llama 3 8B (any other shape by options), decode. `chosen` is a module whose
+`select` gives the measured batch to `sequential`, `alone` the same model in program
+order with no `select` around it. Both run in one process on the same inputs, in
+alternating rounds, captured where the device captures; neither copies inputs or
+outputs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from dynaflow_dsl import pipeline
+from dynaflow_dsl.measurement import machine
+from dynaflow_dsl.measurement.rounds import MINIMUM_ROUNDS, alternate, paired_ratio
+from dynaflow_dsl.models import llama
+from dynaflow_dsl.runtime import Executor, Selected
+from dynaflow_dsl.source import Source
+from dynaflow_dsl.trace import trace
+
+SCHEDULE = """dfs 1
+
+schedule halves:
+    stream side
+
+    split batch into 2 as half
+    capture batch at [{batch}] (static = true)
+
+    each layer in .model.layers.*:
+        part attn on side = .input_layernorm + .self_attn
+        part mlp = rest
+
+        stagger half by 1:
+            attn
+            mlp
+"""
+SELECT = """
+select pick:
+    when batch > {batch}: halves
+    else: sequential
+"""
+
+
+def steps(options: argparse.Namespace, folder: Path) -> dict[str, Callable[..., Any]]:
+    """Both steps of one model, and a call of each on the same inputs."""
+    spec = llama.decode(
+        layers=options.layers,
+        hidden=options.hidden,
+        heads=options.heads,
+        kv_heads=options.kv_heads,
+        intermediate=options.intermediate,
+        vocab=options.vocab,
+        capacity=256,
+        dtype=options.dtype,
+        device=options.device,
+        initializer_range=0.02,
+    )
+    model = trace(spec, "benchmarks:select_times", {}).unwrap()
+    plain = SCHEDULE.format(batch=options.batch)
+    texts = {"chosen": plain + SELECT.format(batch=options.batch), "alone": plain}
+    loaded = {}
+    for name, text in texts.items():
+        file = pipeline.understand(Source(f"{name}.dfs", text)).unwrap()
+        compiled = pipeline.compile_schedules(file, model).unwrap()
+        names: dict[str, Any] = {}
+        # Generated modules find their map beside their file.
+        path = folder / f"{name}.py"
+        path.write_text(compiled.text, encoding="utf-8")
+        path.with_suffix(".map.json").write_text(compiled.map, encoding="utf-8")
+        exec(compile(compiled.text, str(path), "exec"), names)
+        with _sequential(name == "alone"):
+            loaded[name] = names["load"](spec.model, options.device, outputs="lent")
+    assert isinstance(loaded["chosen"], Selected)
+    torch.manual_seed(0)
+    given = spec.entries["decode"].arguments({"batch": options.batch})
+    return {name: _lent(step, given) for name, step in loaded.items()}
+
+
+@contextmanager
+def _sequential(wanted: bool) -> Iterator[None]:
+    # Read once, when a module is loaded.
+    before = os.environ.pop("DFSC_SEQUENTIAL", None)
+    if wanted:
+        os.environ["DFSC_SEQUENTIAL"] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop("DFSC_SEQUENTIAL", None)
+        if before is not None:
+            os.environ["DFSC_SEQUENTIAL"] = before
+
+
+def _lent(step: Executor | Selected, given: Sequence[Any]) -> Callable[[], Any]:
+    """A call whose inputs lie in the memory that a captured step reads."""
+    executor = step if isinstance(step, Executor) else step.executors["halves"]
+    arguments = executor.arrange(tuple(given), {})
+    buffers = executor.buffers_of(executor.sizes_of(arguments, None))
+    own = [buffers.get(k, v) for k, v in zip(executor.inputs, arguments, strict=True)]
+    for target, source in zip(tree_leaves(own), tree_leaves(arguments), strict=True):
+        if target is not source:
+            target.copy_(source)
+    return lambda: step(*own)
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Times of both, and how they relate."""
+    cuda = torch.device(options.device).type == "cuda"
+    wait: Callable[[], object] = torch.cuda.synchronize if cuda else lambda: None
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        calls = steps(options, Path(folder))
+        for _ in range(4):
+            results = {name: call() for name, call in calls.items()}
+        wait()
+        assert torch.equal(results["chosen"], results["alone"])
+        times = alternate(calls, options.rounds, options.seconds, wait)
+    return {
+        "layers": options.layers,
+        "batch": options.batch,
+        "dtype": options.dtype,
+        "microseconds": {
+            name: {
+                "wall": [round(1e6 * one, 2) for one in taken.wall],
+                "host": [round(1e6 * one, 2) for one in taken.host],
+            }
+            for name, taken in times.items()
+        },
+        "chosen to alone": asdict(
+            paired_ratio(times["chosen"].wall, times["alone"].wall)
+        ),
+    }
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Measure, print the table, and write the JSON if asked."""
+    options = _parse(words)
+    result = {
+        "rounds": options.rounds,
+        "machine": machine.describe(options.device),
+        **measure(options),
+    }
+    used, ratio = result["machine"], result["chosen to alone"]
+    print(f"{used.get('gpu', used['cpu'])}, torch {used['torch']}")
+    for name, row in result["microseconds"].items():
+        wall, host = median(row["wall"]), median(row["host"])
+        print(f"{name:8}{wall:>12.1f} us, the call returns after {host:.1f} us")
+    print(
+        f"chosen to alone: {ratio['median']:.4f} "
+        f"[{ratio['low']:.4f}, {ratio['high']:.4f}]"
+    )
+    if options.output is not None:
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(result, indent=2) + "\n"
+        options.output.write_text(text, encoding="utf-8")
+
+
+def _parse(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.select_times",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--hidden", type=int, default=4096)
+    parser.add_argument("--heads", type=int, default=32)
+    parser.add_argument("--kv-heads", type=int, default=8)
+    parser.add_argument("--intermediate", type=int, default=14336)
+    parser.add_argument("--vocab", type=int, default=128256)
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=0.2, help="of one sample")
+    parser.add_argument("-o", dest="output", type=Path, metavar="FILE.json")
+    options = parser.parse_args(words)
+    if options.rounds < MINIMUM_ROUNDS:
+        parser.error(f"--rounds must be at least {MINIMUM_ROUNDS}")
+    return options
+
+
+if __name__ == "__main__":
+    main()
