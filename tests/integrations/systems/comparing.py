@@ -18,6 +18,9 @@ from dynaflow_dsl.runtime import Split
 
 HERE = Path(__file__).parent
 
+# Whether parts are compiled, or run as their text.
+PARTS = {"compile": os.environ.get("COMPILED") == "1"}
+
 RANK = int(os.environ.get("RANK", "0"))
 RANKS = int(os.environ.get("WORLD_SIZE", "1"))
 

@@ -16,7 +16,7 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import torch
-from comparing import HERE, compare, fill, prepare
+from comparing import HERE, PARTS, compare, fill, prepare
 
 # They look for the packages that are missing, and are to find that they are.
 from transformers import CLIPModel, PreTrainedModel
@@ -47,7 +47,6 @@ class Absent:
         """Nothing."""
 
 
-EAGER = {"compile": False}
 SDPA = "fastvideo.attention.backends.sdpa.SDPABackend"
 
 
@@ -113,7 +112,7 @@ step = torch.compile(
             "encoder_hidden_states": ("batch", None, None),
             "timestep": ("batch",),
         },
-        **EAGER,
+        **PARTS,
     },
 )
 # So much.

@@ -11,14 +11,12 @@ import warnings
 from typing import Any
 
 import torch
-from comparing import HERE, RANK, RANKS, compare, prepare
+from comparing import HERE, PARTS, RANK, RANKS, compare, prepare
 from megatron.core import parallel_state
 from megatron.core.models.gpt import GPTModel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import distributed, nn
-
-EAGER = {"compile": False}
 
 
 class Attention(nn.Module):
@@ -64,7 +62,7 @@ step = torch.compile(
         "schedule": str(HERE / name),
         "dims": {"input_ids": ("batch", None), "position_ids": ("batch", None)},
         "module": f"executors/rank_{RANK}",
-        **EAGER,
+        **PARTS,
     },
 )
 # So much.

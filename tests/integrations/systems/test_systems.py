@@ -23,7 +23,12 @@ pytestmark = pytest.mark.timeout(900)
 LIMIT = 400
 
 
-def run(script: str, folder: Path, ranks: int = 1) -> list[dict[str, Any]]:
+compiled = pytest.mark.parametrize("compiled", [False, True], ids=["text", "compiled"])
+
+
+def run(
+    script: str, folder: Path, ranks: int = 1, *, compiled: bool
+) -> list[dict[str, Any]]:
     """What a script of this folder says, on every rank."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -37,6 +42,7 @@ def run(script: str, folder: Path, ranks: int = 1) -> list[dict[str, Any]]:
                 "PYTHONPATH": str(ROOT),
                 "HF_HUB_OFFLINE": "1",
                 "OMP_NUM_THREADS": "1",
+                "COMPILED": "1" if compiled else "0",
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": str(port),
                 "RANK": str(rank),
@@ -78,36 +84,41 @@ def layers(path: str, count: int) -> tuple[str, ...]:
 
 
 @pytest.mark.system("torchtitan")
-def test_torchtitan(tmp_path: Path) -> None:
-    (said,) = run("torchtitan_llama", tmp_path)
+@compiled
+def test_torchtitan(tmp_path: Path, compiled: bool) -> None:
+    (said,) = run("torchtitan_llama", tmp_path, compiled=compiled)
     check(said, {"attn": layers("layers", 6), "mlp": layers("layers", 6)})
 
 
 @pytest.mark.system("megatron")
-def test_megatron(tmp_path: Path) -> None:
-    (said,) = run("megatron_gpt", tmp_path)
+@compiled
+def test_megatron(tmp_path: Path, compiled: bool) -> None:
+    (said,) = run("megatron_gpt", tmp_path, compiled=compiled)
     each = layers("decoder.layers", 3)
     check(said, {"embed": ("",), "attn": each, "mlp": each})
 
 
 @pytest.mark.system("megatron")
-def test_megatron_on_two_ranks(tmp_path: Path) -> None:
+@compiled
+def test_megatron_on_two_ranks(tmp_path: Path, compiled: bool) -> None:
     each = layers("decoder.layers", 3)
     names = ("attn", "attn_reduce", "mlp", "mlp_reduce")
-    for said in run("megatron_gpt", tmp_path, ranks=2):
+    for said in run("megatron_gpt", tmp_path, ranks=2, compiled=compiled):
         check(said, {"embed": ("",), **dict.fromkeys(names, each)})
 
 
 @pytest.mark.system("xfuser")
-def test_xdit(tmp_path: Path) -> None:
-    (said,) = run("xdit_flux", tmp_path)
+@compiled
+def test_xdit(tmp_path: Path, compiled: bool) -> None:
+    (said,) = run("xdit_flux", tmp_path, compiled=compiled)
     each = layers("transformer_blocks", 3)
     check(said, {"attn": each, "mlp": each})
 
 
 @pytest.mark.system("fastvideo")
-def test_fastvideo(tmp_path: Path) -> None:
-    (said,) = run("fastvideo_wan", tmp_path)
+@compiled
+def test_fastvideo(tmp_path: Path, compiled: bool) -> None:
+    (said,) = run("fastvideo_wan", tmp_path, compiled=compiled)
     check(said, {"attn": layers("blocks", 3), "mlp": layers("blocks", 3)})
 
 
@@ -116,7 +127,7 @@ def lines_to_integrate(script: str) -> int:
     text = (HERE / f"{script}.py").read_text()
     added = re.findall(r"^# What a user adds.*?\n(.*?)^# So much\.", text, re.M | re.S)
     assert added
-    return sum(len(block.splitlines()) for block in added) - text.count("**EAGER,")
+    return sum(len(block.splitlines()) for block in added) - text.count("**PARTS,")
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from comparing import HERE, compare, prepare
+from comparing import HERE, PARTS, compare, prepare
 from torchtitan.models.common.attention import ScaledDotProductAttention
 from torchtitan.models.llama3 import llama3_configs
-
-EAGER = {"compile": False}
 
 prepare()
 config = llama3_configs["debugmodel"](attn_backend="flex")
@@ -30,7 +28,7 @@ step = torch.compile(
     options={
         "schedule": str(HERE / "torchtitan_halves.dfs"),
         "dims": {"tokens": ("batch", None), "positions": ("batch", None)},
-        **EAGER,
+        **PARTS,
     },
 )
 # So much.

@@ -40,6 +40,7 @@ def test_it_is_loaded_from_the_engines_cache(
     config = scheduled(HALVES, tmp_path, compile=False)
     first = generate(model, tmp_path, config, PROMPTS)
     assert tokens(first) == expected
+    assert ran_in_pieces(first.stdout + first.stderr)
     assert "saved AOT compiled function" in first.stdout + first.stderr
     again = generate(model, tmp_path, config, PROMPTS)
     assert tokens(again) == expected
@@ -74,6 +75,7 @@ def test_without_its_cache(
     done = generate(model, tmp_path, config, PROMPTS, VLLM_USE_AOT_COMPILE="0")
     assert tokens(done) == expected
     assert "AOT" not in done.stdout + done.stderr
+    assert ran_in_pieces(done.stdout + done.stderr)
 
 
 def test_weights_that_are_made_up(model: Path, tmp_path: Path) -> None:
@@ -81,6 +83,7 @@ def test_weights_that_are_made_up(model: Path, tmp_path: Path) -> None:
     done = generate(model, tmp_path, {**config, "load_format": "dummy"}, PROMPTS)
     plain = generate(model, tmp_path, {**UNSCHEDULED, "load_format": "dummy"}, PROMPTS)
     assert tokens(done) == tokens(plain)
+    assert ran_in_pieces(done.stdout + done.stderr)
 
 
 def test_a_prompt_that_another_one_writes_stays_with_it(
