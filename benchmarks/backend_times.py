@@ -7,7 +7,7 @@ with `backend="dynaflow"`, `loaded` the module that this has written, loaded by 
 with no Dynamo around it. `unfit` is the backend with a schedule that fits no part of
 the model and `strict` off, so that Inductor compiles the graph, `inductor` is
 `torch.compile` as it comes. All run in one process on the same inputs, in alternating
-rounds.
+rounds: `wall` is a call on an idle device, `steady` one of many that follow each other.
 """
 
 from __future__ import annotations
@@ -145,13 +145,15 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             name: {
                 "wall": [round(1e6 * one, 2) for one in taken.wall],
                 "host": [round(1e6 * one, 2) for one in taken.host],
+                "steady": [round(1e6 * one, 2) for one in taken.steady],
             }
             for name, taken in times.items()
         },
         "ratios": {
-            f"{one} to {other}": asdict(
-                paired_ratio(times[one].wall, times[other].wall)
-            )
+            f"{one} to {other}": {
+                "wall": asdict(paired_ratio(times[one].wall, times[other].wall)),
+                "steady": asdict(paired_ratio(times[one].steady, times[other].steady)),
+            }
             for one, other in PAIRS
         },
     }
@@ -169,12 +171,13 @@ def report(result: dict[str, Any]) -> str:
         least, most = min(row["wall"]), max(row["wall"])
         lines.append(
             f"{name:10}{wall:>12.1f} us ({least:.1f} to {most:.1f}), "
-            f"the call returns after {host:.1f} us"
+            f"the call returns after {host:.1f} us, one after the other "
+            f"{median(row['steady']):.1f} us"
         )
-    for name, ratio in result["ratios"].items():
-        lines.append(
-            f"{name}: {ratio['median']:.4f} [{ratio['low']:.4f}, {ratio['high']:.4f}]"
-        )
+    for name, kinds in result["ratios"].items():
+        for kind, ratio in kinds.items():
+            ends = f"[{ratio['low']:.4f}, {ratio['high']:.4f}]"
+            lines.append(f"{name}, {kind}: {ratio['median']:.4f} {ends}")
     return "\n".join(lines)
 
 

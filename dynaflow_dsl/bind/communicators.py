@@ -94,6 +94,27 @@ def alike(graph: Graph, group: str) -> frozenset[str]:
     return frozenset(found)
 
 
+def alike_in_kernels(binding: Binding) -> frozenset[str]:
+    """Dimensions of which ranks have equally many because they meet in a kernel.
+
+    Its ranks share memory for what the collectives return that it stands for, and each
+    makes as much as the others.
+    """
+    through = {kernel.part for kernel in binding.kernels}
+    return frozenset(
+        name
+        for part in binding.parts
+        if part.name in through
+        for body in part.bodies
+        for operation in body.operations
+        if is_collective(operation)
+        for value in operation.results
+        if value is not None
+        for size in value.type.shape
+        for name in size.dimensions
+    )
+
+
 def _is_alike(operation: Operation) -> bool:
     return any(
         matches_operator(pattern, operation.operator)

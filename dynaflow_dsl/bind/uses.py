@@ -6,7 +6,7 @@ memory that its ranks write into each other's. Nothing in a graph's tensors says
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 from dynaflow_dsl.bind.model import Binding, Body, BoundKernel
@@ -114,6 +114,12 @@ def uses_of(binding: Binding) -> Mapping[str, tuple[tuple[Resource, ...], ...]]:
         if any(bodies):
             found[part.name] = bodies
     return found
+
+
+def groups_of_kernel(kernel: BoundKernel, bodies: Sequence[Body]) -> tuple[str, ...]:
+    """The process groups that a kernel uses which stands for these programs."""
+    used = (each for body in bodies for each in of_kernel(kernel, body))
+    return tuple(dict.fromkeys(each.name for each in used if each.what == GROUP))
 
 
 def _of_program(body: Body, kernel: BoundKernel | None) -> tuple[Resource, ...]:

@@ -12,6 +12,7 @@ from dynaflow_dsl.bind.model import (
     Binding,
     BoundPart,
 )
+from dynaflow_dsl.bind.uses import groups_of_kernel
 from dynaflow_dsl.emit.inside import (
     module_rows,
     plain_table,
@@ -164,8 +165,8 @@ class ModuleWriter:
                 )
                 entry = part_entry(part, through, weights, iterations, (), instead)
                 stepped[part.name] = _beside(attributes.values(), part.name, "kernel")
-                if bound.communicator is not None:
-                    groups[stepped[part.name]] = (bound.communicator,)
+                if named := groups_of_kernel(bound, part.bodies):
+                    groups[stepped[part.name]] = named
                 key = f"{string(stepped[part.name])}: "
                 rows += lay_out(key, entry, ",", 12)
         arguments = [words.arguments[argument] for argument, _ in graph.signature]

@@ -7,7 +7,7 @@ from fractions import Fraction
 from math import lcm
 
 from dynaflow_dsl.bind.capture import by_address
-from dynaflow_dsl.bind.communicators import alike
+from dynaflow_dsl.bind.communicators import alike, alike_in_kernels
 from dynaflow_dsl.bind.model import Binding
 from dynaflow_dsl.emit.layout import Bracket, Expression, call, flat, lay_out, string
 from dynaflow_dsl.graph.model import Input, TensorType
@@ -112,6 +112,7 @@ def class_attributes(plan: Plan, groups: Mapping[str, Sequence[str]]) -> list[st
             name.partition(":")[0] for listed in groups.values() for name in listed
         }
         same = {name for role in roles for name in alike(graph, role)}
+        same |= alike_in_kernels(binding)
         if known := [string(name) for name, *_ in graph.dimensions if name in same]:
             lines += lay_out("", Bracket("alike = ", "(", tuple(known)), "", 4)
     if binding.schedule.captures:

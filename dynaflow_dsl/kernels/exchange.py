@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import torch
 
-from dynaflow_dsl.kernels.peers import Peers, SharedBuffer, peers_of
+from dynaflow_dsl.kernels.peers import Peers, SharedBuffer
 from dynaflow_dsl.kernels.routing import Places, find_places
 from dynaflow_dsl.kernels.tiles import Tile, aligned, power_of_two
+from dynaflow_dsl.kernels.transports import peers_of
 from dynaflow_dsl.runtime.kernels import kernel
 
 _OPERATORS = torch.ops.dynaflow

@@ -1,18 +1,21 @@
-"""Memory that the ranks of one machine read and write in each other.
+"""Memory that the ranks of one machine share, as the kernels see it.
 
-Symmetric memory of PyTorch: every rank makes a buffer of the same shape, and all map
-all of them. Nobody on the other side takes part in a copy, so what orders one rank's
-writes before another's reads is a barrier on the streams of all.
+Nobody on the other side takes part in a copy, so what orders one rank's writes before
+another's reads is on the streams of both.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 
-from dynaflow_dsl.runtime.groups import is_stand_in, players
+from dynaflow_dsl.kernels.tiles import power_of_two
+from dynaflow_dsl.runtime.errors import RankError
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +35,15 @@ class SharedBuffer:
         device = buffers[0].device
         return cls(buffers, torch.tensor(places, dtype=torch.int64, device=device))
 
+    def shaped(self, shape: tuple[int, ...]) -> SharedBuffer:
+        """The beginning of flat buffers, in this shape."""
+        count = math.prod(shape)
+        views = tuple(one[:count].view(shape) for one in self.of_rank)
+        return SharedBuffer(views, self.addresses)
+
 
 class Peers(Protocol):
-    """The ranks of a group, seen from one of them."""
+    """The ranks of a group whose memory all of them reach, seen from one of them."""
 
     @property
     def rank(self) -> int:
@@ -47,10 +56,10 @@ class Peers(Protocol):
     def buffer(
         self, name: str, shape: tuple[int, ...], dtype: torch.dtype
     ) -> SharedBuffer:
-        """The buffer of this name and kind, made when first asked for.
+        """The buffer of this name and dtype, made when first asked for, or for more.
 
-        It is kept, so a captured graph may use it. All ranks ask for the same ones in
-        the same order.
+        It is kept, so a captured graph may use it. Other shapes of the name and dtype
+        lie in the same memory. All ranks ask for the same ones in the same order.
         """
 
     def barrier(self, name: str) -> None:
@@ -61,65 +70,81 @@ class Peers(Protocol):
         """
 
 
-@dataclass(slots=True)
-class SymmetricPeers:
-    """Ranks whose GPUs reach each other's memory."""
-
-    role: str
-    device: torch.device
-    _made: dict[Any, SharedBuffer] = field(default_factory=dict)
-    _handles: dict[str, Any] = field(default_factory=dict)
-    _kept: list[tuple[torch.Tensor, Any]] = field(default_factory=list)
-
-    @property
-    def rank(self) -> int:
-        """See `Peers`: the place in the group that plays the role."""
-        return players()[self.role].rank()
-
-    @property
-    def size(self) -> int:
-        """How many ranks play the role."""
-        return players()[self.role].size()
-
-    def buffer(
-        self, name: str, shape: tuple[int, ...], dtype: torch.dtype
-    ) -> SharedBuffer:
-        """See `Peers`; the first call for a shape is a collective of the group."""
-        key = (name, shape, dtype)
-        if key not in self._made:
-            # Imported here: a build of PyTorch without CUDA lacks what it imports.
-            import torch.distributed._symmetric_memory as symmetric_memory
-
-            mine = symmetric_memory.empty(*shape, dtype=dtype, device=self.device)
-            group = players()[self.role].group_name
-            handle = symmetric_memory.rendezvous(mine, group)
-            self._handles.setdefault(name, handle)
-            # The mapped buffers of all ranks own nothing: these two keep their memory.
-            self._kept.append((mine, handle))
-            ranks = range(self.size)
-            self._made[key] = SharedBuffer.of(
-                tuple(handle.get_buffer(rank, shape, dtype) for rank in ranks)
-            )
-        return self._made[key]
-
-    def barrier(self, name: str) -> None:
-        """See `Peers`: a small kernel that signals and waits, also when replayed."""
-        # Each name has a signal pad of its own, that of its first buffer.
-        self._handles[name].barrier(channel=0)
+# Of 64 KiB at least: what is smaller is made once for all sizes.
+_SMALLEST = 1 << 16
 
 
-_PEERS: dict[tuple[str, torch.distributed.ProcessGroup, torch.device], Peers] = {}
+def rounded(count: int) -> int:
+    """Bytes of a buffer in which `count` have a place: a power of two.
 
-
-def peers_of(role: str, tensor: torch.Tensor) -> Peers | None:
-    """The ranks that play `role`, or None where they cannot reach each other's memory.
-
-    That is so on CPU, and for a stand-in group, in which nobody else is there.
+    Larger ones are made as sizes grow, and smaller ones kept. All together they take
+    less than twice the largest, and there are few.
     """
-    group = players().get(role)
-    if group is None or is_stand_in(role) or tensor.device.type != "cuda":
-        return None
-    key = (role, group, tensor.device)
-    if key not in _PEERS:
-        _PEERS[key] = SymmetricPeers(role, tensor.device)
-    return _PEERS[key]
+    return max(_SMALLEST, power_of_two(count))
+
+
+@dataclass(slots=True)
+class Buffers:
+    """Buffers by name and dtype, each as large as was ever asked for.
+
+    `make` makes flat ones of a name, of so many elements of a dtype, and keeps their
+    memory.
+    """
+
+    make: Callable[[str, int, torch.dtype], SharedBuffer]
+    _largest: dict[tuple[str, torch.dtype], SharedBuffer] = field(default_factory=dict)
+
+    def of(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> SharedBuffer:
+        """See `Peers.buffer`."""
+        count = math.prod(shape)
+        made = self._largest.get((name, dtype))
+        if made is None or made.of_rank[0].numel() < count:
+            capacity = rounded(count * dtype.itemsize) // dtype.itemsize
+            made = self._largest[name, dtype] = self.make(name, capacity, dtype)
+        return made.shaped(shape)
+
+
+@dataclass(slots=True)
+class Usage:
+    """Who may still be working in shared memory: streams, and captured graphs."""
+
+    device: torch.device
+    captured: bool = False
+    _streams: dict[int, Any] = field(default_factory=dict)
+
+    def note(self) -> None:
+        """The current stream works in it from here on."""
+        if torch.cuda.is_current_stream_capturing():
+            self.captured = True
+            return
+        stream = torch.cuda.current_stream(self.device)
+        self._streams[stream.cuda_stream] = stream
+
+    def is_over(self) -> bool:
+        """Whether nothing can come to the memory any more, without waiting for it."""
+        return not self.captured and all(
+            stream.query() for stream in self._streams.values()
+        )
+
+
+@contextmanager
+def setting_up(role: str, device: torch.device) -> Iterator[None]:
+    """Make what is kept: its tensors are of no inference, and the host may wait.
+
+    A step whose first run waits for the device is not captured; this is no part of the
+    step. Raises RankError (DFS818) inside a capture, which can hold nothing of it.
+    """
+    if torch.cuda.is_current_stream_capturing():
+        raise RankError(
+            "DFS818",
+            f"a CUDA graph is being captured, and the ranks of the group '{role}' have "
+            "not made the memory yet that they share for it: run the step once with "
+            "these sizes before it is captured.",
+        )
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("default")
+    try:
+        with torch.inference_mode(False), torch.cuda.device(device):
+            yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)

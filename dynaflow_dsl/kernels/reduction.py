@@ -1,68 +1,14 @@
-"""All-reduce in the ranks' own memory, by the copy engines, and fused with a norm."""
+"""All-reduce in the ranks' own memory, fused with the norm behind it."""
 
 from __future__ import annotations
 
 import torch
 
-from dynaflow_dsl.kernels.peers import Peers, SharedBuffer, peers_of
+from dynaflow_dsl.kernels.copied import reduced
+from dynaflow_dsl.kernels.peers import Peers, SharedBuffer
 from dynaflow_dsl.kernels.tiles import aligned, power_of_two
+from dynaflow_dsl.kernels.transports import peers_of
 from dynaflow_dsl.runtime.kernels import kernel
-
-_COLLECTIVES = torch.ops._c10d_functional
-
-
-def reduced(tensor: torch.Tensor, group: str) -> torch.Tensor:
-    """Reference: the sum over the ranks of `group`, of any shape."""
-    started = _COLLECTIVES.all_reduce(tensor, "sum", group)
-    summed: torch.Tensor = _COLLECTIVES.wait_tensor(started)
-    return summed
-
-
-@kernel(reference=reduced, mutates=(), communicator="tp", uses=("copied_all_reduce",))
-def copied_all_reduce(tensor: torch.Tensor, group: str) -> torch.Tensor:
-    """An all-reduce whose data goes by copy engine: no SM moves it.
-
-    The SMs only add what arrived, a share on each rank.
-    """
-    peers = peers_of(group, tensor)
-    if peers is None:
-        return reduced(tensor, group)
-    arrivals = send_shares(peers, tensor)
-    sums = add_shares(peers, arrivals)
-    return collect_shares(peers, sums, tensor)
-
-
-def send_shares(peers: Peers, tensor: torch.Tensor) -> SharedBuffer:
-    """Give every rank its share of this rank's numbers; returns where they arrive."""
-    flat = tensor.contiguous().view(-1)
-    share = -(-flat.numel() // peers.size)
-    arrivals = peers.buffer("shares", (peers.size, share), tensor.dtype)
-    peers.barrier("shares")  # what arrived for the last call has been read
-    for rank in _others_first(peers):
-        mine = flat[rank * share : (rank + 1) * share]
-        place = arrivals.of_rank[rank][peers.rank, : mine.numel()]
-        place.copy_(mine, non_blocking=True)
-    peers.barrier("shares")
-    return arrivals
-
-
-def add_shares(peers: Peers, arrivals: SharedBuffer) -> SharedBuffer:
-    """Add what arrived, and give the sum to every rank; returns where sums lie."""
-    arrived = arrivals.of_rank[peers.rank]
-    total = arrived.sum(0)
-    sums = peers.buffer("sums", tuple(arrived.shape), arrived.dtype)
-    for rank in _others_first(peers):
-        sums.of_rank[rank][peers.rank].copy_(total, non_blocking=True)
-    peers.barrier("shares")
-    return sums
-
-
-def collect_shares(
-    peers: Peers, sums: SharedBuffer, like: torch.Tensor
-) -> torch.Tensor:
-    """All shares of the sum, in a new tensor of the shape and dtype of `like`."""
-    whole = sums.of_rank[peers.rank].view(-1)[: like.numel()].clone()
-    return whole.view(like.shape)
 
 
 def reduced_norm(
@@ -201,8 +147,3 @@ def norm_of_sums(
         mine, weight, hidden, normed, rows, width, eps, BLOCK=power_of_two(width)
     )
     return hidden, normed
-
-
-def _others_first(peers: Peers) -> list[int]:
-    """All ranks, from the next one on, so that not all send to the same one at once."""
-    return [(peers.rank + k) % peers.size for k in range(1, peers.size + 1)]

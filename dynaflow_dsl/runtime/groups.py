@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import atexit
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed
@@ -45,6 +45,21 @@ def bind_group(role: str, group: torch.distributed.ProcessGroup) -> None:
     _PLAYERS[role] = group
 
 
+_Forget = TypeVar("_Forget", bound=Callable[[str], None])
+
+# What else is kept for the group of a role.
+_WHEN_RELEASED: list[Callable[[str], None]] = []
+
+
+def on_release(forget: _Forget) -> _Forget:
+    """Have a function called with the name of a group that plays it no longer.
+
+    It drops what it keeps for the group, and waits for nothing: ranks may be stuck.
+    """
+    _WHEN_RELEASED.append(forget)
+    return forget
+
+
 def release_group(role: str) -> None:
     """Let nobody play `role` any more, if somebody did, nor its part on streams."""
     for name in [name for name in _PLAYERS if name.partition(":")[0] == role]:
@@ -55,6 +70,8 @@ def release_group(role: str) -> None:
 
 def _release(name: str) -> None:
     core: Any = torch._C._distributed_c10d
+    for forget in _WHEN_RELEASED:
+        forget(name)
     core._unregister_process_group(name)
     del _PLAYERS[name]
 

@@ -99,6 +99,10 @@ def test_a_tensor_parallel_schedule_is_refused_for_a_whole_model(
             "llama/tokenweave.dfs",
             {"attn[1] | attn_join[0]", "attn[0] | prev.mlp_join[1]"},
         ),
+        (
+            "llama/slow_links.dfs",
+            {"attn[1] | attn_reduce[0]", "mlp[1] | mlp_reduce[0]"},
+        ),
         ("llama/async_tp.dfs", {"attn_reduce[0] | o[1]", "down[3] | mlp_reduce[2]"}),
         (
             "moe/two_batch.dfs",

@@ -27,6 +27,8 @@ pytestmark = pytest.mark.slow
         ("llama/nanoflow.dfs", 4, 64, ("-F", "arch=sm90")),
         ("llama/tokenweave.dfs", 2, 3, ()),
         ("llama/tokenweave.dfs", 4, 4, ()),
+        ("llama/slow_links.dfs", 2, 16, ()),
+        ("llama/slow_links.dfs", 4, 32, ()),
         ("llama/async_tp.dfs", 2, 64, ()),
         ("moe/two_batch.dfs", 2, 3, ()),
         ("moe/two_batch.dfs", 4, 4, ()),

@@ -6,12 +6,12 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 import torch
 
-from dynaflow_dsl.kernels.peers import SharedBuffer
+from dynaflow_dsl.kernels.peers import Buffers, SharedBuffer
 
 T = TypeVar("T")
 
@@ -19,9 +19,10 @@ T = TypeVar("T")
 def meet(monkeypatch: pytest.MonkeyPatch) -> dict[str, Rank]:
     """Lets the kernels find their rank by the role that they are called with."""
     found: dict[str, Rank] = {}
-    for room in ("reduction", "exchange"):
-        place = f"dynaflow_dsl.kernels.{room}.peers_of"
-        monkeypatch.setattr(place, lambda role, tensor: found.get(role))
+    for place in ("reduction.peers_of", "exchange.peers_of", "copied.transport_of"):
+        monkeypatch.setattr(
+            f"dynaflow_dsl.kernels.{place}", lambda role, tensor: found.get(role)
+        )
     return found
 
 
@@ -34,11 +35,13 @@ class World:
 
     size: int
     device: str = "cpu"
-    buffers: dict[Any, SharedBuffer] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
     turn: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.meeting = threading.Barrier(self.size, timeout=60)
+        # Who asks first has them made for all.
+        self.buffers = Buffers(self._make)
 
     def run(self, work: Callable[[Rank], T]) -> list[T]:
         """What `work` returns on each rank."""
@@ -59,6 +62,12 @@ class World:
             self.meeting.abort()
             raise
 
+    def _make(self, name: str, count: int, dtype: torch.dtype) -> SharedBuffer:
+        self.names.append(name)
+        # What nobody wrote must not be read: not zeros by chance.
+        fresh = torch.full((self.size, count), 77, dtype=dtype, device=self.device)
+        return SharedBuffer.of(fresh.unbind())
+
 
 @dataclass
 class Rank:
@@ -74,16 +83,10 @@ class Rank:
     def buffer(
         self, name: str, shape: tuple[int, ...], dtype: torch.dtype
     ) -> SharedBuffer:
-        key = (name, shape, dtype)
-        if key not in self.world.buffers:
-            # What nobody wrote must not be read: not zeros by chance.
-            device = self.world.device
-            fresh = torch.full((self.size, *shape), 77, dtype=dtype, device=device)
-            self.world.buffers[key] = SharedBuffer.of(fresh.unbind())
-        return self.world.buffers[key]
+        return self.world.buffers.of(name, shape, dtype)
 
     def barrier(self, name: str) -> None:
-        assert any(key[0] == name for key in self.world.buffers)
+        assert name in self.world.names
         self.world.turn.release()
         try:
             self.world.meeting.wait()

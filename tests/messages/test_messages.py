@@ -88,6 +88,7 @@ TESTED_ELSEWHERE = {
     "DFS815": "tests/runtime/test_ranks.py",
     "DFS816": "tests/runtime/test_ranks.py",
     "DFS817": "tests/runtime/test_groups.py",
+    "DFS818": "tests/kernels/test_host_memory.py",
     "DFS820": "tests/integrations/dynamo/test_refusals.py",
     "DFS821": "tests/integrations/dynamo/test_refusals.py",
     "DFS830": "tests/integrations/hugging_face/test_refusals.py",

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from dynaflow_dsl.bind.communicators import alike, alike_in_kernels
 from dynaflow_dsl.bind.model import BoundKernel
-from dynaflow_dsl.bind.uses import groups, resources, uses_of
+from dynaflow_dsl.bind.uses import groups, groups_of_kernel, resources, uses_of
 from dynaflow_dsl.diagnostics import Diagnostic
 from dynaflow_dsl.operations.effects import effects_of
 from dynaflow_dsl.prove import prove
@@ -112,6 +113,29 @@ def test_a_kernel_uses_what_it_says_and_not_what_its_part_held() -> None:
 def test_a_kernel_that_does_not_say_how_it_reaches_other_ranks() -> None:
     (said,) = found(kernel("left"), text=SUMS)
     assert said.message == "right and left use the process group 'tp' at once"
+
+
+def test_a_kernel_uses_the_groups_of_the_collectives_that_it_stands_for() -> None:
+    (left,) = (
+        part.bodies
+        for part in written(SUMS, BESIDE).plan.binding.parts
+        if part.name == "left"
+    )
+    assert groups_of_kernel(kernel("left"), left) == ("tp",)
+    assert groups_of_kernel(kernel("left", communicator="ep"), left) == ("ep",)
+    assert groups_of_kernel(kernel("left", uses=("workspace",)), left) == ()
+
+
+def test_ranks_that_meet_in_a_kernel_have_equally_many_rows() -> None:
+    """An exchange has what each of them sends; the memory for it is made by all."""
+    exchanged = TWO.format(left="dynaflow.dispatch.default", more=", 4, 2, moe")
+    binding = written(exchanged, APART).plan.binding
+    assert alike(binding.graph, "moe") == set()
+    assert alike_in_kernels(binding) == set()
+    for part, expected in (("left", {"batch"}), ("right", {"batch"})):
+        assert alike_in_kernels(replace(binding, kernels=(kernel(part),))) == expected
+    plain = written(PLAIN, APART).plan.binding
+    assert alike_in_kernels(replace(plain, kernels=(kernel("left"),))) == set()
 
 
 def test_the_group_is_the_last_text_of_a_collective() -> None:

@@ -115,7 +115,7 @@ def test_only_what_is_wanted_is_pushed(meeting: dict[str, Rank]) -> None:
 
     world.run(work)
     for name in ("dispatched", "combined"):
-        (buffer,) = (b for key, b in world.buffers.items() if key[0] == name)
+        buffer = world.buffers.of(name, rows.shape, rows.dtype)
         # Between ranks 0 and 1 go tokens 1 and 2 of rank 0, and 1 and 2 of rank 1.
         for k, mine in enumerate(buffer.of_rank):
             assert torch.all(mine[k] == 77)

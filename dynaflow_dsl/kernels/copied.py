@@ -1,0 +1,182 @@
+"""Collectives whose data goes by copy engine, so that no SM moves it.
+
+Where GPUs reach each other's memory a rank's copy engine writes into that of the
+others. Where they do not, data goes through memory of the host, in chunks of which one
+is copied out while another is copied in (see `pipeline`). SMs only add.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from dynaflow_dsl.kernels.host import HostPeers
+from dynaflow_dsl.kernels.peers import Peers
+from dynaflow_dsl.kernels.transports import transport_of
+from dynaflow_dsl.runtime.kernels import kernel
+
+_COLLECTIVES = torch.ops._c10d_functional
+
+# Of one machine; a number that stands for any other is larger.
+_MOST_RANKS = 1 << 10
+
+
+def reduced(tensor: torch.Tensor, group: str) -> torch.Tensor:
+    """Reference: the sum over the ranks of `group`, of any shape."""
+    started = _COLLECTIVES.all_reduce(tensor, "sum", group)
+    summed: torch.Tensor = _COLLECTIVES.wait_tensor(started)
+    return summed
+
+
+@kernel(reference=reduced, mutates=())
+def copied_all_reduce(
+    tensor: torch.Tensor, group: str, chunks: int = 0
+) -> torch.Tensor:
+    """An all-reduce; SMs only add what arrived, in the order of ranks.
+
+    All ranks get the same bits. Through memory of the host the tensor goes in `chunks`
+    pieces; 0 chooses by its size.
+    """
+    match transport_of(group, tensor):
+        case None:
+            return reduced(tensor, group)
+        case HostPeers() as peers:
+            return peers.collectives.all_reduce(tensor, chunks)
+        case peers:
+            shares = send_shares(peers, tensor)
+            total = shares.sum(0, dtype=tensor.dtype)
+            gathered = give_to_all(peers, "sums", total)
+            return gathered.view(-1)[: tensor.numel()].clone().view(tensor.shape)
+
+
+def reduced_and_added(
+    tensor: torch.Tensor, residual: torch.Tensor, group: str
+) -> torch.Tensor:
+    """Reference: an all-reduce and its addition to the residual, of one shape."""
+    return residual + reduced(tensor, group)
+
+
+@kernel(reference=reduced_and_added, mutates=())
+def copied_all_reduce_add(
+    tensor: torch.Tensor, residual: torch.Tensor, group: str, chunks: int = 0
+) -> torch.Tensor:
+    """`copied_all_reduce`, and the addition to the residual behind it."""
+    summed: torch.Tensor = copied_all_reduce(tensor, group, chunks)
+    return residual + summed
+
+
+def scattered(tensor: torch.Tensor, ranks: int, group: str) -> torch.Tensor:
+    """Reference: of the sum of [ranks * n, ...], the rows [n, ...] of this rank."""
+    started = _COLLECTIVES.reduce_scatter_tensor(tensor, "sum", ranks, group)
+    summed: torch.Tensor = _COLLECTIVES.wait_tensor(started)
+    return summed
+
+
+@kernel(reference=scattered, mutates=())
+def copied_reduce_scatter(
+    tensor: torch.Tensor, ranks: int, group: str, chunks: int = 0
+) -> torch.Tensor:
+    """A reduce-scatter; `chunks` as for `copied_all_reduce`."""
+    match transport_of(group, tensor):
+        case None:
+            return scattered(tensor, ranks, group)
+        case HostPeers() as peers:
+            return peers.collectives.reduce_scatter(tensor, chunks)
+        case peers:
+            total = send_shares(peers, tensor).sum(0, dtype=tensor.dtype)
+            return total.view(tensor.shape[0] // ranks, *tensor.shape[1:])
+
+
+def gathered(tensor: torch.Tensor, ranks: int, group: str) -> torch.Tensor:
+    """Reference: the ranks' tensors [n, ...] one after the other, [ranks * n, ...]."""
+    started = _COLLECTIVES.all_gather_into_tensor(tensor, ranks, group)
+    joined: torch.Tensor = _COLLECTIVES.wait_tensor(started)
+    return joined
+
+
+@kernel(reference=gathered, mutates=())
+def copied_all_gather(
+    tensor: torch.Tensor, ranks: int, group: str, chunks: int = 0
+) -> torch.Tensor:
+    """An all-gather; `chunks` as for `copied_all_reduce`."""
+    match transport_of(group, tensor):
+        case None:
+            return gathered(tensor, ranks, group)
+        case HostPeers() as peers:
+            return peers.collectives.all_gather(tensor, chunks)
+        case peers:
+            flat = tensor.contiguous().view(-1)
+            peers.buffer("gathered", (ranks, flat.numel()), flat.dtype)
+            peers.barrier("gathered")  # what the last call gathered has been read
+            joined = give_to_all(peers, "gathered", flat).clone()
+            return joined.view(ranks * tensor.shape[0], *tensor.shape[1:])
+
+
+def exchanged(tensor: torch.Tensor, ranks: int, group: str) -> torch.Tensor:
+    """Reference: rows [ranks * n, ...], n for each rank, exchanged.
+
+    Raises ValueError for more ranks than there are: the operation lists what each of
+    them gets, so that a schedule says how many (`via exchange(ranks = 2)`).
+    """
+    if ranks > _MOST_RANKS:
+        raise ValueError("what each rank gets is listed, and nothing says how many")
+    each = [tensor.shape[0] // ranks] * ranks
+    started = _COLLECTIVES.all_to_all_single(tensor, each, each, group)
+    came: torch.Tensor = _COLLECTIVES.wait_tensor(started)
+    return came
+
+
+@kernel(reference=exchanged, mutates=())
+def copied_all_to_all(
+    tensor: torch.Tensor, ranks: int, group: str, chunks: int = 0
+) -> torch.Tensor:
+    """An all-to-all of as many rows for each rank; `chunks` as for `copied_all_reduce`.
+
+    Raises ValueError for rows that ranks cannot share evenly.
+    """
+    if tensor.shape[0] % ranks:
+        raise ValueError(
+            f"copied_all_to_all sends every rank as many rows as the others, and "
+            f"{tensor.shape[0]} rows are not divisible among {ranks} ranks"
+        )
+    match transport_of(group, tensor):
+        case None:
+            return exchanged(tensor, ranks, group)
+        case HostPeers() as peers:
+            return peers.collectives.all_to_all(tensor, chunks)
+        case peers:
+            return send_shares(peers, tensor).clone().view(tensor.shape)
+
+
+def send_shares(peers: Peers, tensor: torch.Tensor) -> torch.Tensor:
+    """Give every rank its share of this rank's numbers; returns what arrived here.
+
+    That is [ranks, share]. Past the end of shorter shares it is anything.
+    """
+    flat = tensor.contiguous().view(-1)
+    share = -(-flat.numel() // peers.size)
+    arrivals = peers.buffer("shares", (peers.size, share), tensor.dtype)
+    peers.barrier("shares")  # what arrived for the last call has been read
+    for rank in _others_first(peers):
+        mine = flat[rank * share : (rank + 1) * share]
+        place = arrivals.of_rank[rank][peers.rank, : mine.numel()]
+        place.copy_(mine, non_blocking=True)
+    peers.barrier("shares")
+    return arrivals.of_rank[peers.rank]
+
+
+def give_to_all(peers: Peers, name: str, piece: torch.Tensor) -> torch.Tensor:
+    """Give every rank a piece, [numbers]; returns what all gave, [ranks, numbers].
+
+    What the last call left in the buffer of that name has been read by all: a barrier
+    of this call came behind it.
+    """
+    places = peers.buffer(name, (peers.size, piece.numel()), piece.dtype)
+    for rank in _others_first(peers):
+        places.of_rank[rank][peers.rank].copy_(piece, non_blocking=True)
+    peers.barrier(name)
+    return places.of_rank[peers.rank]
+
+
+def _others_first(peers: Peers) -> list[int]:
+    """All ranks, from the next one on, so that not all send to the same one at once."""
+    return [(peers.rank + k) % peers.size for k in range(1, peers.size + 1)]

@@ -1,0 +1,148 @@
+"""Work that a device does in order, beside other work: streams and what they do.
+
+Flags are 32-bit numbers in memory that the host and all devices see. The front end of
+the device writes them and waits for them (stream memory operations of the CUDA driver):
+that takes no SM and no host, and a graph holds it as it holds a copy.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol
+
+import torch
+
+
+class Lane(Protocol):
+    """One queue of a device. Nothing here waits for what it puts there."""
+
+    def wait(self, flag: int, value: int) -> None:
+        """Go on when the flag at this address has the value."""
+
+    def write(self, flag: int, value: int) -> None:
+        """Write a flag behind all that came before."""
+
+    def copy(self, into: torch.Tensor, source: torch.Tensor) -> None:
+        """Copy between tensors of one shape and dtype, both contiguous."""
+
+    def add(self, pieces: Sequence[torch.Tensor], into: torch.Tensor) -> None:
+        """The sum of two pieces and more, in their order; `into` may be one of two."""
+
+    def mark(self) -> Any:
+        """What has come so far, for other lanes to wait for."""
+
+    def follow(self, mark: Any) -> None:
+        """Go on when all before the mark of another lane is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLane:
+    """A stream of CUDA."""
+
+    stream: torch.cuda.Stream
+
+    def wait(self, flag: int, value: int) -> None:
+        """See `Lane`."""
+        _memory_operation("cuStreamWaitValue32_v2", self.stream, flag, value)
+
+    def write(self, flag: int, value: int) -> None:
+        """See `Lane`; other devices see what was written before it."""
+        _memory_operation("cuStreamWriteValue32_v2", self.stream, flag, value)
+
+    def copy(self, into: torch.Tensor, source: torch.Tensor) -> None:
+        """See `Lane`; the copy engine's work where one of them is on the host."""
+        if into.numel():
+            with torch.cuda.stream(self.stream):
+                into.copy_(source, non_blocking=True)
+
+    def add(self, pieces: Sequence[torch.Tensor], into: torch.Tensor) -> None:
+        """See `Lane`."""
+        if into.numel():
+            with torch.cuda.stream(self.stream):
+                add_in_order(pieces, into)
+
+    def mark(self) -> torch.cuda.Event:
+        """See `Lane`."""
+        event: torch.cuda.Event = self.stream.record_event()
+        return event
+
+    def follow(self, mark: torch.cuda.Event) -> None:
+        """See `Lane`."""
+        self.stream.wait_event(mark)
+
+
+def add_in_order(pieces: Sequence[torch.Tensor], into: torch.Tensor) -> None:
+    """The sum of two pieces and more, rounded once where they are of half precision."""
+    if len(pieces) == 2:
+        torch.add(*pieces, out=into)
+    else:
+        torch.sum(torch.stack(tuple(pieces)), 0, dtype=into.dtype, out=into)
+
+
+# Wait until the number is equal; write it behind a fence for the whole system.
+_EQUAL, _FENCED = 1, 0
+
+
+def _memory_operation(
+    name: str, stream: torch.cuda.Stream, flag: int, value: int
+) -> None:
+    kind = _EQUAL if "Wait" in name else _FENCED
+    operation = getattr(_driver(), name)
+    check(
+        operation(
+            ctypes.c_void_p(stream.cuda_stream),
+            ctypes.c_uint64(flag),
+            ctypes.c_uint32(value),
+            ctypes.c_uint(kind),
+        ),
+        name,
+    )
+
+
+class DriverPinning:
+    """Memory of the host that the driver of CUDA pins, for all devices."""
+
+    def register(self, address: int, size: int) -> int:
+        """See `Pinning`."""
+        portable_and_mapped = 3
+        driver, place = _driver(), ctypes.c_void_p(address)
+        check(
+            driver.cuMemHostRegister_v2(
+                place, ctypes.c_size_t(size), ctypes.c_uint(portable_and_mapped)
+            ),
+            "cuMemHostRegister",
+        )
+        seen = ctypes.c_uint64()
+        check(
+            driver.cuMemHostGetDevicePointer_v2(
+                ctypes.byref(seen), place, ctypes.c_uint(0)
+            ),
+            "cuMemHostGetDevicePointer",
+        )
+        return seen.value
+
+    def unregister(self, address: int) -> None:
+        """See `Pinning`."""
+        check(
+            _driver().cuMemHostUnregister(ctypes.c_void_p(address)),
+            "cuMemHostUnregister",
+        )
+
+
+def check(result: int, name: str) -> None:
+    """Raise RuntimeError with the driver's word for a call that has failed."""
+    if result == 0:
+        return
+    text = ctypes.c_char_p()
+    _driver().cuGetErrorString(result, ctypes.byref(text))
+    said = text.value.decode() if text.value else "unknown error"
+    raise RuntimeError(f"{name} of the CUDA driver: {said} (error {result})")
+
+
+@cache
+def _driver() -> Any:
+    name = "nvcuda.dll" if hasattr(ctypes, "WinDLL") else "libcuda.so.1"
+    return ctypes.CDLL(name)
