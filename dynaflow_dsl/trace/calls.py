@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import torch
 
@@ -24,6 +25,7 @@ from dynaflow_dsl.trace.export import (
     bound_arguments,
     first_stack,
     has_tag,
+    is_mapped,
     is_number,
     written_arguments,
 )
@@ -35,6 +37,32 @@ from dynaflow_dsl.trace.sizes import UnnamedSize
 
 _CALL_NUMBER = re.compile(r"@\d+")
 _NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"
+
+# What to do instead of calls that take another graph.
+_WITHOUT_A_GRAPH = {
+    "cond": "compute both branches and choose with torch.where",
+    "flex_attention": "use scaled_dot_product_attention, with a mask where one is "
+    "needed, or wrap the call in an operator of your own",
+}
+
+
+def check_calls(nodes: Iterable[Node]) -> None:
+    """Refuse calls that no graph can hold, whatever else is wrong with a program.
+
+    Raises DiagnosticError.
+    """
+    calls = [node for node in nodes if node.op == "call_function"]
+    for node in calls:
+        if isinstance(node.target, HigherOrderOperator):
+            _operator(node, line_of_stack(first_stack(node)))
+    for node in calls:
+        if any(map(is_mapped, tensors_of(node.meta.get("val")))):
+            refuse(
+                "the model maps a function over an axis (torch.vmap), which leaves no "
+                "operations to be scheduled",
+                line_of_stack(first_stack(node)),
+                helps=("write the function for all of the axis at once",),
+            )
 
 
 def operation(state: Program, node: Node) -> Operation:
@@ -137,7 +165,7 @@ def _operator(node: Node, source: SourceLine | None) -> OpOverload:
             f"the model calls another graph inside its own ({name}), which cannot be "
             "scheduled",
             source,
-            helps=("compute both branches and choose with torch.where",),
+            helps=(_WITHOUT_A_GRAPH.get(name, "write it as operations of one graph"),),
         )
     if not isinstance(operator, OpOverload):
         refuse(f"the traced program calls {operator}, which is no operator", source)

@@ -11,7 +11,7 @@ from dynaflow_dsl.graph.model import (
     Input,
 )
 from dynaflow_dsl.trace.arguments import Call, InputSpec, multiple
-from dynaflow_dsl.trace.calls import operation
+from dynaflow_dsl.trace.calls import check_calls, operation
 from dynaflow_dsl.trace.decisions import check_squeezes
 from dynaflow_dsl.trace.export import (
     Exported,
@@ -36,6 +36,7 @@ def convert(exported: Exported, spec: TraceSpec, call: Call) -> Graph:
     """The graph of one entry; raises DiagnosticError for what a graph cannot hold."""
     program = exported.program
     nodes = list(program.graph_module.graph.nodes)
+    check_calls(nodes)
     placeholders = [node for node in nodes if node.op == "placeholder"]
     state = Program(
         spec,

@@ -261,6 +261,11 @@ def storage_of(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
+def is_mapped(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is one row of others, inside of a function that is mapped."""
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
+
+
 def first_stack(node: Node) -> str | None:
     """The stack trace of a call, or of the first call of a graph that it calls."""
     if stack := node.meta.get("stack_trace"):

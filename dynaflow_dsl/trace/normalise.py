@@ -139,8 +139,14 @@ def unchanged(node: Node) -> Node | None:
 
 
 def _same(left: torch.Tensor, right: torch.Tensor) -> bool:
+    return storage_of(left) == storage_of(right) and same_layout(left, right)
+
+
+def same_layout(left: object, right: object) -> bool:
+    """Whether two values are tensors of one kind, with the same places in memory."""
     return (
-        storage_of(left) == storage_of(right)
+        isinstance(left, torch.Tensor)
+        and isinstance(right, torch.Tensor)
         and left.dtype == right.dtype
         and left.ndim == right.ndim
         and left.is_conj() == right.is_conj()

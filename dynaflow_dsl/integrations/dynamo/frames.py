@@ -232,6 +232,10 @@ def open_axes(axes: Iterable[OpenAxis]) -> NoReturn:
     """
     for each in axes:
         torch._dynamo.maybe_mark_dynamic(each.tensor, each.axis)
+    # Where a size is an operation of the graph, Dynamo notes other places that a break
+    # could lie at: what it noted of this attempt holds for the next one no longer.
+    translator: Any = InstructionTranslator.current_tx()
+    translator.speculation_log.clear()
     raise TensorifyScalarRestartAnalysis(
         restart_reason="axes of inputs are named dimensions of a schedule"
     )

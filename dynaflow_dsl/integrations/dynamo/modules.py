@@ -8,9 +8,11 @@ may say of other lines that it comes from there.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -19,7 +21,8 @@ import torch
 from dynaflow_dsl import pipeline
 from dynaflow_dsl.cli.files import relative
 from dynaflow_dsl.cli.foreign import import_module_file
-from dynaflow_dsl.cli.modules import ModuleFiles, ModuleText
+from dynaflow_dsl.cli.modules import ModuleFiles, ModuleText, default_folder
+from dynaflow_dsl.cli.project import find_project
 from dynaflow_dsl.cli.repairs import BY_PROGRAM
 from dynaflow_dsl.cli.staleness import compare, may_be_lost, told
 from dynaflow_dsl.cli.stored import read_map
@@ -91,6 +94,18 @@ def compile_graph(
     return module
 
 
+def module_files(place: Path | None, name: str, suffix: str = "") -> ModuleFiles:
+    """The files of a module: `place` is a file or a folder, None the project's folder.
+
+    `name` is the module's where its place is no file, and `suffix` tells the graphs of
+    a model apart in both.
+    """
+    if place is not None and place.suffix == ".py":
+        return ModuleFiles.of(place.parent, f"{place.stem}{suffix}")
+    folder = place or default_folder(find_project(Path.cwd()))
+    return ModuleFiles.of(folder, f"{name}{suffix}")
+
+
 def settle(
     files: ModuleFiles, compiled: pipeline.CompiledModule, write: str
 ) -> tuple[Diagnostic, ...]:
@@ -151,23 +166,23 @@ def _bind(
     made: GraphModuleFile, options: LoadOptions, tensors: Mapping[str, torch.Tensor]
 ) -> Step:
     module = import_module_file(made.files.module)
-    return load_step(module, made.structure, tensors, made.device, options)
+    return load_step(module, made.structure.holding(tensors), made.device, options)
 
 
 def load_step(
     module: ModuleType,
-    structure: Structure,
-    tensors: Mapping[str, torch.Tensor],
+    model: torch.nn.Module,
     device: torch.device,
     options: LoadOptions,
-) -> Step:
-    """The step of a generated module, bound to tensors by their paths in a model.
+    context: Callable[[slice], AbstractContextManager[object]] | None = None,
+) -> Executor | Selected:
+    """The step of a generated module, bound to a model or to what holds its tensors.
 
-    Raises LoadError.
+    `context` makes what steps of a piece run in. Raises LoadError.
     """
     # The model's source was compared when it was traced, just before.
     loaded = module.load(
-        structure.holding(tensors), device, check="none", **options.words()
+        model, device, check="none", context=context, **options.words()
     )
     assert isinstance(loaded, Executor | Selected)
     return loaded

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import torch
-from torch.fx import GraphModule, Interpreter, Node
+from torch.fx import GraphModule, Node
 from torch.fx.traceback import preserve_node_meta
 
 from dynaflow_dsl.diagnostics import DiagnosticError, Result
@@ -32,6 +32,7 @@ from dynaflow_dsl.integrations.dynamo.model import (
     interface_of,
 )
 from dynaflow_dsl.integrations.dynamo.outputs import read_outputs
+from dynaflow_dsl.integrations.dynamo.replay import ReplayInterpreter, tensor_at
 from dynaflow_dsl.integrations.dynamo.sources import Owner
 from dynaflow_dsl.integrations.dynamo.weights import stand_in
 from dynaflow_dsl.trace.failures import refuse
@@ -39,9 +40,6 @@ from dynaflow_dsl.trace.model import Entry, TraceSpec
 from dynaflow_dsl.trace.tracing import Captured, trace
 
 CAPTURED_BY = "dynamo"
-
-# What Dynamo writes for `tensor.data`.
-_DATA = getattr(torch._C._autograd, "_get_data_attr", None)
 
 # Where the model is in the module that is traced.
 _ROOT = "model"
@@ -234,50 +232,16 @@ class _Replay(torch.nn.Module):
         for item, tensor in zip(self._inputs.steps, flat, strict=True):
             given[item.position] = tensor
         for weight in self._inputs.tensors:
-            given[weight.position] = _tensor(self.model, weight.path)
+            given[weight.position] = tensor_at(self.model, weight.path)
         for size in self._inputs.sizes:
             given[size.position] = given[size.tensor].shape[size.axis]
         (graph,) = self._graph
         with preserve_node_meta():
-            returned = _Interpreter(graph, self.model).run(
+            returned = ReplayInterpreter(graph, self.model).run(
                 *(given.get(position) for position in range(self._inputs.count))
             )
         results = [returned[number] for number in self._returned]
         return results[0] if len(results) == 1 else tuple(results)
-
-
-class _Interpreter(Interpreter):
-    """Runs a Dynamo graph call by call.
-
-    Executors run without gradients, whatever the model's code says in between: what
-    switches them does nothing, and a tensor without its gradient is the tensor.
-    """
-
-    def __init__(self, graph: GraphModule, model: torch.nn.Module) -> None:
-        super().__init__(graph)
-        self._model = model
-        self._owner = Owner(model)
-
-    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """What a call returns."""
-        if target is torch._C._set_grad_enabled:
-            return None
-        if target is _DATA:
-            return args[0]
-        if target is torch.Size:
-            return tuple(args[0])
-        return super().call_function(target, args, kwargs)
-
-    def fetch_attr(self, target: str) -> Any:
-        """What a graph holds itself; a weight among it is the model's."""
-        value = super().fetch_attr(target)
-        path = self._owner.tensor(value)
-        return value if path is None else _tensor(self._model, path)
-
-
-def _tensor(model: torch.nn.Module, path: str) -> Any:
-    module, _, name = path.rpartition(".")
-    return getattr(model.get_submodule(module), name)
 
 
 def _examples(

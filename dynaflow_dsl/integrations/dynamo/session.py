@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -12,8 +11,7 @@ import torch
 
 from dynaflow_dsl import pipeline
 from dynaflow_dsl.cli.files import relative, schedule_name
-from dynaflow_dsl.cli.modules import ModuleFiles, default_folder
-from dynaflow_dsl.cli.project import find_project
+from dynaflow_dsl.cli.modules import ModuleFiles
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError, Severity
 from dynaflow_dsl.graph.digest import graph_digest
 from dynaflow_dsl.integrations.dynamo.calls import Bindings, GraphCall
@@ -28,6 +26,7 @@ from dynaflow_dsl.integrations.dynamo.model import DynamoGraph, Inputs, Meaning
 from dynaflow_dsl.integrations.dynamo.modules import (
     GraphModuleFile,
     compile_graph,
+    module_files,
     settle,
 )
 from dynaflow_dsl.integrations.dynamo.opening import Opening, unsaid
@@ -272,12 +271,8 @@ class Session:
 
     def _files(self, entry: str) -> ModuleFiles:
         suffix = "" if entry == ENTRY else f"_{entry}"
-        module = self.options.module
-        if module is not None and module.suffix == ".py":
-            return ModuleFiles.of(module.parent, f"{module.stem}{suffix}")
-        folder = module or default_folder(find_project(Path.cwd()))
         name = pipeline.module_name(self.file, pipeline.main_path(self.file))
-        return ModuleFiles.of(folder, f"{name}{suffix}")
+        return module_files(self.options.module, name, suffix)
 
 
 _sessions: WeakKeyDictionary[torch.nn.Module, list[Session]] = WeakKeyDictionary()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,13 +13,14 @@ from torch.fx import GraphModule
 
 from dynaflow_dsl import pipeline
 from dynaflow_dsl.cli.files import relative, schedule_name
-from dynaflow_dsl.cli.modules import ModuleFiles, default_folder
-from dynaflow_dsl.cli.project import find_project
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 from dynaflow_dsl.diagnostics.render import render
 from dynaflow_dsl.integrations.dynamo.frames import NotScheduled
-from dynaflow_dsl.integrations.dynamo.modules import compile_graph, settle
-from dynaflow_dsl.integrations.dynamo.options import Options
+from dynaflow_dsl.integrations.dynamo.modules import (
+    compile_graph,
+    module_files,
+    settle,
+)
 from dynaflow_dsl.integrations.schedules import check_runs_one
 from dynaflow_dsl.integrations.vllm.config import check_splits, facts_of, options_of
 from dynaflow_dsl.integrations.vllm.graphs import (
@@ -82,7 +82,7 @@ def _scheduled(
     facts = {**facts_of(config), **options.meaning.facts}
     retraced = trace_graph(engine.graph, most, facts)
     compiled = compile_graph(file, retraced)
-    files = _files(options, compiled.name)
+    files = module_files(options.module, compiled.name)
     if found := settle(files, compiled, options.write):
         raise DiagnosticError(found)
     _log.info("%s runs as %s says", type(model).__name__, relative(files.module))
@@ -101,13 +101,6 @@ def _scheduled(
             file.digest,
         )
     )
-
-
-def _files(options: Options, name: str) -> ModuleFiles:
-    if options.module is not None and options.module.suffix == ".py":
-        return ModuleFiles.of(options.module.parent, options.module.stem)
-    home = options.module or default_folder(find_project(Path.cwd()))
-    return ModuleFiles.of(home, name)
 
 
 def _tag(model: torch.nn.Module) -> str:

@@ -19,7 +19,7 @@ from dynaflow_dsl.cli.foreign import import_module_file
 from dynaflow_dsl.imports import of_library
 from dynaflow_dsl.integrations.dynamo.calls import Bindings, GraphCall
 from dynaflow_dsl.integrations.dynamo.model import Interface
-from dynaflow_dsl.integrations.dynamo.modules import LoadOptions
+from dynaflow_dsl.integrations.dynamo.modules import LoadOptions, load_step
 from dynaflow_dsl.integrations.dynamo.weights import stand_in
 from dynaflow_dsl.integrations.vllm.graphs import calling_model
 from dynaflow_dsl.integrations.vllm.layer_names import LAYERS, define_twins
@@ -123,15 +123,9 @@ def _bind(made: Made, tensors: Mapping[str, torch.Tensor]) -> _Step:
     # Also where the step was read from disk, the engine calls it for its model.
     model = calling_model()
     assert model is not None
-    loaded = module.load(
-        stand_in(model, tensors),
-        made.device,
-        check="none",
-        context=None if pieces is None else pieces.context,
-        **made.options.words(),
-    )
-    assert isinstance(loaded, Executor | Selected)
-    return _Step(loaded, pieces)
+    context = None if pieces is None else pieces.context
+    holding = stand_in(model, tensors)
+    return _Step(load_step(module, holding, made.device, made.options, context), pieces)
 
 
 class _Step:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -70,11 +71,12 @@ class Server:
     model: str
     log: Path
 
-    def send_load(self, count: int) -> list[dict[str, Any]]:
-        """What the requests of `send_load` gave."""
+    def send_load(self, count: int, load: str) -> list[dict[str, Any]]:
+        """What the requests of a load of `send_load` gave."""
         script = "tests.integrations.vllm.send_load"
+        given = (str(self.port), self.model, str(count), load)
         done = subprocess.run(
-            [sys.executable, "-m", script, str(self.port), self.model, str(count)],
+            [sys.executable, "-m", script, *given],
             cwd=ROOT,
             capture_output=True,
             text=True,
@@ -184,3 +186,9 @@ def tokens(done: subprocess.CompletedProcess[str]) -> list[list[int]]:
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     found: list[list[int]] = json.loads(done.stdout.splitlines()[-1])
     return found
+
+
+def ran_in_pieces(log: str) -> bool:
+    """Whether an engine says that it cut steps of requests."""
+    said = r"steps run in pieces, the first one with tokens 0:\d+, \d+:"
+    return re.search(said, log) is not None

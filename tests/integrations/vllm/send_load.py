@@ -1,10 +1,10 @@
 """Sends a load to a server on this machine and prints what came back, as JSON.
 
-    python -m tests.integrations.vllm.send_load PORT NAME REQUESTS
+    python -m tests.integrations.vllm.send_load PORT NAME REQUESTS LOAD
 
-All requests are sent at once. Prompts are of one token and of hundreds; many begin like
-others, some are another's whole beginning. Each asks for a few tokens, the likeliest
-ones, with the logarithms of their probabilities and of those of the runners-up.
+All requests are sent at once. Many begin like others, some are another's whole
+beginning. Each asks for a few tokens, the likeliest ones, with the logarithms of their
+probabilities and of those of the runners-up.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import json
 import random
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from tests.integrations.vllm.tiny_model import WORDS
@@ -22,17 +23,43 @@ from tests.integrations.vllm.tiny_model import WORDS
 LIMIT = 240
 
 
-def prompts(count: int) -> Iterator[tuple[list[int], int]]:
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How requests are drawn, in tokens.
+
+    A prompt is the beginning of one of five texts, as long as one of `begins`, and then
+    tokens of its own, as many as one of `own`. `fewest` to `most` tokens follow.
+    """
+
+    seed: int
+    begins: tuple[int, ...]
+    own: tuple[int, ...]
+    fewest: int
+    most: int
+
+
+LOADS = {
+    # Prompts of one token and of hundreds.
+    "mixed": Load(1, (0, 40, 96, 128, 200), (1, 2, 7, 30, 75), 2, 16),
+    # Nearly all of the work is prompts; most of them are cut over several steps.
+    "prompts": Load(7, (150, 310, 400), (20, 61, 80), 1, 4),
+    # Nearly all of the work is single tokens, of many requests at once.
+    "answers": Load(23, (0, 3, 17), (1, 4, 13), 20, 48),
+}
+
+
+def prompts(load: Load, count: int) -> Iterator[tuple[list[int], int]]:
     """Tokens of each prompt, and how many are to follow; the same every time."""
-    drawn = random.Random(1)
-    families = [drawn.choices(range(WORDS), k=200) for _ in range(5)]
+    drawn = random.Random(load.seed)
+    longest = max(load.begins)
+    texts = [drawn.choices(range(WORDS), k=longest) for _ in range(5)]
     for number in range(count):
-        begin = families[number % 5][: drawn.choice((0, 40, 96, 128, 200))]
-        own = drawn.choices(range(WORDS), k=drawn.choice((1, 2, 7, 30, 75)))
-        yield [*begin, *own], drawn.randint(2, 16)
+        begin = texts[number % 5][: drawn.choice(load.begins)]
+        own = drawn.choices(range(WORDS), k=drawn.choice(load.own))
+        yield [*begin, *own], drawn.randint(load.fewest, load.most)
 
 
-async def send(port: int, name: str, count: int) -> list[dict[str, Any]]:
+async def send(port: int, name: str, count: int, load: Load) -> list[dict[str, Any]]:
     """What each request gave, in the order of the requests."""
     import aiohttp
 
@@ -67,10 +94,11 @@ async def send(port: int, name: str, count: int) -> list[dict[str, Any]]:
     timeout = aiohttp.ClientTimeout(total=LIMIT)
     async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
         return await asyncio.gather(
-            *(one(session, prompt, more) for prompt, more in prompts(count))
+            *(one(session, prompt, more) for prompt, more in prompts(load, count))
         )
 
 
 if __name__ == "__main__":
-    _, port, name, count = sys.argv
-    print(json.dumps(asyncio.run(send(int(port), name, int(count)))))
+    _, port, name, count, load = sys.argv
+    found = asyncio.run(send(int(port), name, int(count), LOADS[load]))
+    print(json.dumps(found))
