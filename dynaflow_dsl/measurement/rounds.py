@@ -58,10 +58,10 @@ def alternate(
     as often one after the other: `synchronize` waits for all work of a call. Every
     round measures all contenders back to back in an order of its own, so that drift of
     the machine meets all of them alike, and so does what the one before has left: a
-    device is cooler, and runs faster, behind one that kept it idle. Ranks that measure together, whose
-    words `tell` brings to each other, begin every sample together, repeat it equally
-    often, and take the time of the slowest. Raises ValueError for fewer than five
-    rounds.
+    device is cooler, and runs faster, behind one that kept it idle. Ranks that measure
+    together, whose words `tell` brings to each other, begin every sample together,
+    repeat it equally often, and take the time of the slowest. Raises ValueError for
+    fewer than five rounds.
     """
     if rounds < MINIMUM_ROUNDS:
         raise ValueError(f"{rounds} rounds are too few: at least {MINIMUM_ROUNDS}")

@@ -339,7 +339,10 @@ class Executor:
     def buffers_of(
         self, sizes: Mapping[str, int], *, sequential: bool = False
     ) -> dict[str, Any]:
-        """`buffers`, of sizes that `named_sizes` gave; `sequential` is that of `run`."""
+        """`buffers`, of sizes that `named_sizes` gave.
+
+        `sequential` is that of `run`.
+        """
         if self.replays is not None:
             unsplit = sequential and self.fills(sizes)
             return self.replays.buffers(sizes, unsplit=unsplit)
