@@ -232,13 +232,25 @@ def open_axes(axes: Iterable[OpenAxis]) -> NoReturn:
     """
     for each in axes:
         torch._dynamo.maybe_mark_dynamic(each.tensor, each.axis)
+    _begin_anew("axes of inputs are named dimensions of a schedule")
+
+
+def fix_axes(axes: Iterable[OpenAxis]) -> NoReturn:
+    """Let Dynamo begin the frame anew, with these axes fixed that it left open.
+
+    It remembers what it was asked to leave open, and is to be asked for the contrary.
+    """
+    for each in axes:
+        torch._dynamo.mark_static(each.tensor, each.axis)
+    _begin_anew("a schedule does not fit, and nothing has to be open")
+
+
+def _begin_anew(reason: str) -> NoReturn:
     # Where a size is an operation of the graph, Dynamo notes other places that a break
     # could lie at: what it noted of this attempt holds for the next one no longer.
     translator: Any = InstructionTranslator.current_tx()
     translator.speculation_log.clear()
-    raise TensorifyScalarRestartAnalysis(
-        restart_reason="axes of inputs are named dimensions of a schedule"
-    )
+    raise TensorifyScalarRestartAnalysis(restart_reason=reason)
 
 
 def close_axes(axes: Iterable[OpenAxis]) -> None:

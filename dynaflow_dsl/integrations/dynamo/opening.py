@@ -12,7 +12,13 @@ from typing import NoReturn
 
 import torch
 
-from dynaflow_dsl.integrations.dynamo.frames import OpenAxis, close_axes, open_axes
+from dynaflow_dsl.diagnostics import DiagnosticError
+from dynaflow_dsl.integrations.dynamo.frames import (
+    OpenAxis,
+    close_axes,
+    fix_axes,
+    open_axes,
+)
 from dynaflow_dsl.integrations.dynamo.model import DynamoGraph, Inputs, StepInput
 
 # An input by its label, and the number of one of its axes.
@@ -35,6 +41,7 @@ class Opening:
     tried: set[str] = field(default_factory=set)
     learned: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
     marked: list[OpenAxis] = field(default_factory=list)
+    refused: tuple[DiagnosticError, list[torch.Tensor]] | None = None
 
     def begin(self, graph: DynamoGraph) -> None:
         """Leave the caller's tensors as they were.
@@ -43,7 +50,10 @@ class Opening:
         that was begun anew: it is done.
         """
         given = {id(example) for example in graph.examples}
-        if not all(id(each.tensor) in given for each in self.marked):
+        tensors = [each.tensor for each in self.marked]
+        if self.refused is not None:
+            tensors += self.refused[1]
+        if not all(id(tensor) in given for tensor in tensors):
             self.forget()
         close_axes(self.marked)
         self.marked.clear()
@@ -54,6 +64,21 @@ class Opening:
         self.unnamed.clear()
         self.tried.clear()
         self.learned.clear()
+        self.refused = None
+
+    def close(self, graph: DynamoGraph, inputs: Inputs, error: DiagnosticError) -> None:
+        """Leave a frame that the schedule does not fit to Dynamo as it would be.
+
+        Open sizes make slower code of what Inductor compiles. Raises what Dynamo needs
+        to begin anew where it was asked to leave some open.
+        """
+        places = self.named | self.unnamed
+        self.forget()
+        if places:
+            tensors = [one for one in graph.examples if isinstance(one, torch.Tensor)]
+            self.refused = error, tensors
+            self.marked += _axes(graph, inputs, places)
+            fix_axes(self.marked)
 
     def open_named(
         self,
@@ -119,18 +144,20 @@ class Opening:
 
     def _begin_anew(self, graph: DynamoGraph, inputs: Inputs) -> NoReturn:
         # Marks of the last time are off again, so all are set.
-        places = self.named | self.unnamed
-        for item in inputs.steps:
-            tensor = graph.examples[item.position]
-            if not isinstance(tensor, torch.Tensor):
-                continue
-            known = frozenset(vars(tensor))
-            self.marked += [
-                OpenAxis(tensor, number, known)
-                for number in range(item.tensor.ndim)
-                if (item.label, number) in places
-            ]
+        self.marked += _axes(graph, inputs, self.named | self.unnamed)
         open_axes(self.marked)
+
+
+def _axes(
+    graph: DynamoGraph, inputs: Inputs, places: Collection[_Place]
+) -> Iterator[OpenAxis]:
+    for item in inputs.steps:
+        tensor = graph.examples[item.position]
+        if isinstance(tensor, torch.Tensor):
+            known = frozenset(vars(tensor))
+            for number in range(item.tensor.ndim):
+                if (item.label, number) in places:
+                    yield OpenAxis(tensor, number, known)
 
 
 def _fixed_axes(inputs: Inputs) -> Iterator[tuple[StepInput, int, int]]:

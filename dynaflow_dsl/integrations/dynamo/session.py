@@ -113,8 +113,12 @@ class Session:
         """
         self.opening.begin(graph)
         try:
+            if self.opening.refused is not None:
+                raise self.opening.refused[0]
             found = self._begun(graph, modules, whole=whole, resumed=resumed)
-        except DiagnosticError:
+        except DiagnosticError as error:
+            if not self.options.strict and self.opening.refused is None:
+                self.opening.close(graph, read_inputs(graph), error)
             self.opening.forget()
             raise
         self.opening.forget()

@@ -13,6 +13,7 @@ from torch import nn
 from dynaflow_dsl import pipeline
 from dynaflow_dsl.cli.foreign import import_module_file
 from dynaflow_dsl.integrations import report
+from dynaflow_dsl.integrations.dynamo import backend
 from dynaflow_dsl.integrations.dynamo.backend import ScheduleWarning
 from dynaflow_dsl.runtime import InputError
 from dynaflow_dsl.trace import Entry, TraceSpec, trace
@@ -255,6 +256,48 @@ def test_what_does_not_fit_may_be_left_to_inductor(tmp_path: Path) -> None:
     (graph,) = report().graphs
     assert graph.module is None
     assert [each.code for each in graph.diagnostics] == ["DFS201"]
+
+
+def test_what_does_not_fit_is_compiled_as_dynamo_would_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sizes that `dims` opens make slower code, and are of use to a schedule alone."""
+    shapes: list[tuple[object, ...]] = []
+    real = backend.by_inductor
+
+    def noting(graph: Any, examples: list[Any]) -> Any:
+        shapes.extend(
+            tuple(one.shape)
+            for node in graph.graph.nodes
+            if node.op == "placeholder"
+            and isinstance(one := node.meta["example_value"], torch.Tensor)
+            and one.shape[-1:] == (8,)
+            and one.ndim == 2
+        )
+        return real(graph, examples)
+
+    monkeypatch.setattr(backend, "by_inductor", noting)
+    text = HALVES.replace(".norm", ".nrom")
+    model = evaluated(Stack())
+    step = compiled(model, write(tmp_path, text), strict=False)
+    x = torch.randn(4, 8)
+    with pytest.warns(ScheduleWarning, match="nrom") as told:
+        got = step(x)
+    torch.testing.assert_close(got, model(x))
+    assert len([one for one in told if one.category is ScheduleWarning]) == 1
+    assert (4, 8) in shapes
+    assert all(type(size) is int for shape in shapes for size in shape)
+    assert not [name for name in vars(x) if "dynamo" in name]
+    # Another size comes along as it would, and what fits is opened as before.
+    larger = torch.randn(6, 8)
+    with pytest.warns(ScheduleWarning, match="nrom"):
+        torch.testing.assert_close(step(larger), model(larger))
+    other = evaluated(Stack())
+    (tmp_path / "other").mkdir()
+    fitting = compiled(other, write(tmp_path / "other"), strict=False)
+    for given in (x, larger):
+        torch.testing.assert_close(fitting(given), other(given))
+    assert report().graphs[-1].module is not None
 
 
 def test_marks_of_the_caller_stay(tmp_path: Path) -> None:
