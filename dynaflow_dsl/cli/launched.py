@@ -64,6 +64,7 @@ def joined_ranks(reporter: Reporter, seconds: int) -> Iterator[None]:
     # Without a backend there is one for each kind of device.
     dist.init_process_group(timeout=timedelta(seconds=seconds))
     reporter.silent = dist.get_rank() > 0
+    reporter.say(f"{dist.get_world_size()} ranks run together")
     try:
         yield
     finally:
