@@ -41,6 +41,27 @@ def test_a_batch_of_one_is_known_from_earlier_graphs(tmp_path: Path) -> None:
     assert report().graphs[1].module is None
 
 
+def test_a_list_that_layers_share_is_shared_afterwards(tmp_path: Path) -> None:
+    """Dynamo guards that it is one list; a copy for each would fail its own guard."""
+
+    class Model(Stack):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kinds = ["twice"]
+            for layer in self.layers:
+                layer.kinds = self.kinds
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for layer in self.layers:
+                x = layer(x) * (2 if "twice" in layer.kinds else 1)
+            return x
+
+    model = evaluated(Model())
+    x = torch.randn(4, 8)
+    torch.testing.assert_close(compiled(model, write(tmp_path))(x), model(x))
+    assert all(layer.kinds is model.kinds for layer in model.layers)
+
+
 def test_another_guard_set_takes_the_executor_that_there_is(tmp_path: Path) -> None:
     model = evaluated(Stack())
     step = compiled(model, write(tmp_path))
