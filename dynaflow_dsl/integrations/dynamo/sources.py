@@ -103,12 +103,13 @@ class Scope:
     def _given(self, parameter: str) -> object | None:
         """What a caller gives for a parameter; None where it is left out."""
         if parameter in self.parameters:
-            given = self.local.get(self.positional or "", ())
+            given: Any = self.local.get(self.positional or "", ())
+            named: Any = self.local.get(self.keywords or "", {})
             number = self.parameters.index(parameter)
-            if isinstance(given, tuple) and number < len(given):
-                return given[number]
-            named = self.local.get(self.keywords or "", {})
-            return named.get(parameter) if isinstance(named, Mapping) else None
+            found: object = (
+                given[number] if number < len(given) else named.get(parameter)
+            )
+            return found
         return self.local.get(parameter)
 
     def value(self, source: str | None) -> object | None:
