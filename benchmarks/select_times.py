@@ -112,7 +112,8 @@ def _lent(step: Executor | Selected, given: Sequence[Any]) -> Callable[[], Any]:
     """A call whose inputs lie in the memory that a captured step reads."""
     executor = step if isinstance(step, Executor) else step.executors["halves"]
     arguments = executor.arrange(tuple(given), {})
-    buffers = executor.buffers_of(executor.sizes_of(arguments, None))
+    sizes: dict[str, Any] = dict(executor.sizes_of(arguments, None))
+    buffers = step.buffers(**sizes)
     own = [buffers.get(k, v) for k, v in zip(executor.inputs, arguments, strict=True)]
     for target, source in zip(tree_leaves(own), tree_leaves(arguments), strict=True):
         if target is not source:
@@ -129,7 +130,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         for _ in range(4):
             results = {name: call() for name, call in calls.items()}
         wait()
-        # Not bit for bit: matrix products of some shapes differ from run to run.
+        # Not bit for bit: on a device the model itself differs from run to run.
         assert largest_difference(results["chosen"], results["alone"]) < _APART
         times = alternate(calls, options.rounds, options.seconds, wait)
     return {

@@ -56,11 +56,12 @@ def alternate(
 
     A sample repeats the call for about `seconds`, each time on an idle device, and then
     as often one after the other: `synchronize` waits for all work of a call. Every
-    round measures all contenders back to back and starts with another one, so that
-    drift of the machine meets all of them alike. Ranks that measure together, whose
-    words `tell` brings to each other, begin every sample together, repeat it equally
-    often, and take the time of the slowest. Raises ValueError for fewer than five
-    rounds.
+    round measures all contenders back to back in an order of its own, so that drift of
+    the machine meets all of them alike, and so does what the one before has left: a
+    device is cooler, and runs faster, behind one that kept it idle. Ranks that measure
+    together, whose words `tell` brings to each other, begin every sample together,
+    repeat it equally often, and take the time of the slowest. Raises ValueError for
+    fewer than five rounds.
     """
     if rounds < MINIMUM_ROUNDS:
         raise ValueError(f"{rounds} rounds are too few: at least {MINIMUM_ROUNDS}")
@@ -74,8 +75,7 @@ def alternate(
     gc.disable()
     try:
         for number in range(rounds):
-            start = number % len(names)
-            for name in names[start:] + names[:start]:
+            for name in order(names, number):
                 call, count = contenders[name], repeats[name]
                 tell(None)
                 wall, host = _sample(call, count, synchronize)
@@ -93,6 +93,18 @@ def alternate(
         if collecting:
             gc.enable()
     return times
+
+
+def order(names: Sequence[str], number: int) -> list[str]:
+    """The order of a round: over several, each name comes behind each other one.
+
+    As often as behind any other, after as many rounds as there are names, or twice as
+    many where that is odd. A Latin square balanced for carry-over (Williams, 1949).
+    """
+    count = len(names)
+    first = [(k + 1) // 2 if k % 2 else -(k // 2) for k in range(count)]
+    row = [names[(place + number) % count] for place in first]
+    return row[::-1] if count % 2 and number // count % 2 else row
 
 
 def paired_ratio(times: Sequence[float], reference: Sequence[float]) -> Ratio:

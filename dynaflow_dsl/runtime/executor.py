@@ -336,10 +336,16 @@ class Executor:
         self._check.sizes(sizes)
         return self._with_phases(sizes, phases)
 
-    def buffers_of(self, sizes: Mapping[str, int]) -> dict[str, Any]:
-        """`buffers`, of sizes that `named_sizes` gave."""
+    def buffers_of(
+        self, sizes: Mapping[str, int], *, sequential: bool = False
+    ) -> dict[str, Any]:
+        """`buffers`, of sizes that `named_sizes` gave.
+
+        `sequential` is that of `run`.
+        """
         if self.replays is not None:
-            return self.replays.buffers(sizes)
+            unsplit = sequential and self.fills(sizes)
+            return self.replays.buffers(sizes, unsplit=unsplit)
         kept = self.written if self.capture is None else self.capture.in_place
         return {
             name: allocated(spec, sizes, self.device)

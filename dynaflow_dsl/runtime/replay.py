@@ -214,12 +214,12 @@ class Replays:
         target = self._next(key)
         return None if target is None else self._rows(target.sizes)
 
-    def buffers(self, sizes: Mapping[str, int]) -> dict[str, Any]:
+    def buffers(self, sizes: Mapping[str, int], *, unsplit: bool) -> dict[str, Any]:
         """Tensors for a step's inputs, apart from those that are used in place.
 
         For a captured size, or one that is padded to it, they are what its graph reads:
         a step that is given them copies nothing. Graphs of all sizes read the same
-        memory. For other sizes it is memory of its own.
+        memory. For other sizes it is memory of its own. `unsplit` is that of a call.
         """
         # What is made here is zeroed on this stream, and filled on that of a step.
         if not self._backend.is_recording():
@@ -228,7 +228,7 @@ class Replays:
         # Without phases that a graph goes by, a step replays none.
         if sizes.keys() >= set(self._dimensions):
             wanted = tuple([sizes[name] for name in self._dimensions])
-            target = self._next(Wanted(False, wanted))
+            target = self._next(Wanted(unsplit, wanted))
         memory = self._memory
         flat: list[Any] = [None] * len(memory.names)
         for k in memory.copied:

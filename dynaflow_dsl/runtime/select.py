@@ -137,7 +137,8 @@ class Selected:
     ) -> dict[str, Any]:
         """Tensors to write a step's inputs into: see `Executor.buffers`."""
         known = self._first.named_sizes(sizes, phases)
-        return self._chosen(known)[0].buffers_of(known)
+        executor, sequential = self._chosen(known)
+        return executor.buffers_of(known, sequential=sequential)
 
     def release(self) -> None:
         """Drop all captured graphs; the next step of each size is captured anew."""

@@ -115,6 +115,23 @@ def test_a_size_that_is_chosen_to_run_sequentially_is_captured_as_that(
     assert replayed(step, built, backend, 2)
 
 
+def test_buffers_of_a_size_that_runs_sequentially_are_what_its_graph_reads(
+    built: Built, backend: FakeGraphs
+) -> None:
+    step = loaded(built)
+    given = step.buffers(batch=2)
+    assert given["x"].data_ptr() == step.buffers(batch=2)["x"].data_ptr()
+    # Three rows run uncaptured: whoever has them has memory of his own.
+    three, again = step.buffers(batch=3)["x"], step.buffers(batch=3)["x"]
+    assert three.data_ptr() != again.data_ptr()
+    for number in range(3):
+        given["x"].copy_(rows(2) + number)
+        with torch.no_grad():
+            expected = built.spec.model(rows(2) + number)
+            torch.testing.assert_close(step(**given), expected)
+    assert backend.replays
+
+
 def test_a_size_with_an_empty_piece_is_captured_as_it_runs(
     built: Built, backend: FakeGraphs
 ) -> None:

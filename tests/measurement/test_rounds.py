@@ -1,6 +1,9 @@
+from collections import Counter
+from itertools import pairwise
+
 import pytest
 
-from dynaflow_dsl.measurement.rounds import alternate, paired_ratio
+from dynaflow_dsl.measurement.rounds import alternate, order, paired_ratio
 
 
 def test_equal_times_give_ratio_one() -> None:
@@ -37,7 +40,19 @@ def test_every_contender_is_measured_in_every_round() -> None:
     # Three calls each find the number of repeats; the rounds then take turns, with one
     # call on an idle device and one more.
     rounds = ["".join(calls[n : n + 6]) for n in range(9, 39, 6)]
-    assert rounds == ["aabbcc", "bbccaa", "ccaabb", "aabbcc", "bbccaa"]
+    assert rounds == ["aabbcc", "bbccaa", "ccaabb", "ccbbaa", "aaccbb"]
+
+
+@pytest.mark.parametrize("names", ["ab", "abc", "abcd", "abcdefg"])
+def test_every_contender_comes_behind_every_other_equally_often(names: str) -> None:
+    count = len(names)
+    rounds = [order(names, number) for number in range(2 * count)]
+    assert all(sorted(one) == sorted(names) for one in rounds)
+    pairs = Counter(pair for one in rounds for pair in pairwise(one))
+    assert len(pairs) == count * (count - 1)
+    assert set(pairs.values()) == {2}
+    firsts = Counter(one[0] for one in rounds)
+    assert set(firsts.values()) == {2}
 
 
 def test_few_rounds_are_refused() -> None:
