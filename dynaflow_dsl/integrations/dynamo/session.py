@@ -128,8 +128,8 @@ class Session:
         whole: bool,
         resumed: bool,
     ) -> Scheduled | Unscheduled:
-        # A whole model without any part is at odds with its schedule, unless another way
-        # through the model has been found to fit.
+        # A whole model without any part is at odds with its schedule, unless another
+        # way through the model has been found to fit.
         if not whole or self.made:
             reason = says_nothing_of(self.file, modules, graph.model)
             if reason is not None:
