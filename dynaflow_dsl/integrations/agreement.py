@@ -18,6 +18,7 @@ from dynaflow_dsl.models.cache import (
     cache_shapes,
     greedy_inputs,
     make_caches,
+    tried,
 )
 from dynaflow_dsl.runtime.distances import TOLERANCES, distance
 
@@ -30,12 +31,15 @@ def disagreement(model: PreTrainedModel, capacity: int) -> str | None:
 
     A prompt padded on the left is followed by one token. None where all logits agree
     as results of a step do (`runtime.distances`), and for a cache that has no room to
-    try.
+    try. Raises ValueError for a model that the adapter cannot call.
     """
     if capacity <= _SEQUENCE:
         return None
     with torch.no_grad():
-        pairs = zip(_own(model), _adapted(model, capacity), strict=True)
+        by_itself = _own(model)
+        with tried(model):
+            by_adapter = _adapted(model, capacity)
+        pairs = zip(by_itself, by_adapter, strict=True)
         allowed = TOLERANCES.get(model.dtype, 0.0)
         for name, (own, adapted) in zip(("prompt", "token"), pairs, strict=True):
             apart = distance(adapted, own)

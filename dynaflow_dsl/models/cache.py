@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from transformers import Cache, PreTrainedModel
 from transformers.cache_utils import StaticLayer
+
+from dynaflow_dsl.trace.lines import line_of_traceback
 
 
 class SlotLayer(StaticLayer):  # type: ignore[misc]
@@ -117,7 +120,7 @@ def cache_shapes(model: PreTrainedModel) -> tuple[LayerShape, ...]:
     count = model.config.get_text_config().num_hidden_layers
     layers = [_WatchingLayer() for _ in range(count)]
     token = torch.zeros(1, 1, dtype=torch.int64, device=model.device)
-    with torch.no_grad():
+    with torch.no_grad(), tried(model):
         model(input_ids=token, past_key_values=Cache(layers=layers), use_cache=True)
     shapes = [layer.seen for layer in layers]
     for number, shape in enumerate(shapes):
@@ -126,6 +129,24 @@ def cache_shapes(model: PreTrainedModel) -> tuple[LayerShape, ...]:
                 f"layer {number} of the model keeps no keys and values of its own"
             )
     return tuple(shape for shape in shapes if shape is not None)
+
+
+@contextmanager
+def tried(model: PreTrainedModel) -> Iterator[None]:
+    """Say of what a model raises in a call that it was called as decoders are.
+
+    Raises ValueError with the line of the model's code.
+    """
+    try:
+        yield
+    except Exception as error:
+        line = line_of_traceback(error.__traceback__)
+        what, *_ = str(error).strip().splitlines() or ["no message"]
+        raise ValueError(
+            f"{type(model).__name__} cannot be called as the adapter calls decoders: "
+            f"it raises {type(error).__name__}: {what}"
+            + (f" (at {line})" if line is not None else "")
+        ) from error
 
 
 def make_caches(

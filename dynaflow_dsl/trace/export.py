@@ -35,6 +35,7 @@ from dynaflow_dsl.marks import recording
 from dynaflow_dsl.runtime.model_code import is_model_code
 from dynaflow_dsl.trace.contexts import Context, ContextRecorder
 from dynaflow_dsl.trace.replacing import replaced
+from dynaflow_dsl.trace.restoring import left_as_it_was
 
 __all__ = [
     "Decision",
@@ -118,7 +119,8 @@ def export_module(
     """Flat ATen program of a module, without decompositions and without gradients.
 
     Meta tensors are traced as if they were on `device`, so that a model that was made
-    without memory gives the same program as a real one. Raises ExportFailure.
+    without memory gives the same program as a real one. The module is left as it was.
+    Raises ExportFailure.
     """
     fixed: list[tuple[str, int]] = []
     decisions: dict[Decision, None] = {}
@@ -126,6 +128,7 @@ def export_module(
         recorder = ContextRecorder(
             stack.enter_context(recording()), export_module.__code__
         )
+        stack.enter_context(left_as_it_was(module))
         stack.enter_context(torch.no_grad())
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -99,12 +99,33 @@ class Meaning:
         """What is said of these inputs."""
         keys = {item.key for item in steps}
         arguments = {item.argument for item in steps}
+        return self._where(keys.__contains__, arguments.__contains__)
+
+    def without(
+        self, left_out: Callable[[str], bool], steps: Sequence[StepInput]
+    ) -> Meaning:
+        """What is said of these inputs and of all that is not `left_out` by a call."""
+        arguments = {item.argument for item in steps}
+
+        def kept(argument: str) -> bool:
+            return argument in arguments or not left_out(argument)
+
+        return self._where(lambda key: kept(argument_of(key)), kept)
+
+    def _where(
+        self, has_key: Callable[[str], bool], has_argument: Callable[[str], bool]
+    ) -> Meaning:
         return replace(
             self,
-            dims={k: axes for k, axes in self.dims.items() if k in keys},
-            persistent={k: v for k, v in self.persistent.items() if k in arguments},
-            disjoint=tuple(name for name in self.disjoint if name in arguments),
+            dims={k: axes for k, axes in self.dims.items() if has_key(k)},
+            persistent={k: v for k, v in self.persistent.items() if has_argument(k)},
+            disjoint=tuple(name for name in self.disjoint if has_argument(name)),
         )
+
+
+def argument_of(key: str) -> str:
+    """The argument that a key of a table of dimensions is about."""
+    return key.removesuffix(".*")
 
 
 @dataclass(frozen=True, slots=True)

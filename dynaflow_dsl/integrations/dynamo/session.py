@@ -132,14 +132,16 @@ class Session:
         whole: bool,
         resumed: bool,
     ) -> Scheduled | Unscheduled:
-        if not whole:
+        # A whole model without any part is at odds with its schedule, unless another
+        # way through the model has been found to fit.
+        if not whole or self.made:
             reason = says_nothing_of(self.file, modules, graph.model)
             if reason is not None:
                 return Unscheduled(reason)
         _check_gradients(graph.examples)
         _check_autocast(graph.examples)
         inputs = read_inputs(graph)
-        meaning = self._meaning(inputs, whole=whole)
+        meaning = self._meaning(graph, inputs, whole=whole)
         wanted = dimensions_of(self.file)
         self._open(graph, inputs, meaning, wanted, resumed=resumed)
         dimensions = name_dimensions(inputs.steps, meaning, wanted)
@@ -200,12 +202,14 @@ class Session:
         call = GraphCall(retraced.interface, bindings)
         return Scheduled(call, entry, made.module, parts, False)
 
-    def _meaning(self, inputs: Inputs, *, whole: bool) -> Meaning:
+    def _meaning(self, graph: DynamoGraph, inputs: Inputs, *, whole: bool) -> Meaning:
         """What the caller says, and what earlier graphs of the model showed."""
         given = self.options.meaning
         if self.made or not whole:
             # Later graphs, and those around a break, may have fewer inputs.
             given = given.of(inputs.steps)
+        else:
+            given = given.without(graph.scope.is_left_out, inputs.steps)
         if self.options.meaning.dims:
             return replace(given, dims={**given.dims, **self.opening.learned})
         ndim = {item.key: item.tensor.ndim for item in inputs.steps}

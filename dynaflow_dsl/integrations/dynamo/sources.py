@@ -87,6 +87,31 @@ class Scope:
                 return (key, *rest)
         return steps
 
+    def is_left_out(self, name: str) -> bool:
+        """Whether an argument is right to be no input of this call's graph.
+
+        It is a parameter of the function, or leads through one, without a value in this
+        call. Or the graph does not read its tensor, or knows it by the name of another
+        argument that has the same one.
+        """
+        return any(
+            _leads_to_a_tensor_or_nothing(self._given(parameter), rest)
+            for parameter in (*self.local, *self.parameters)
+            if (rest := _rest(name, parameter)) is not None
+        )
+
+    def _given(self, parameter: str) -> object | None:
+        """What a caller gives for a parameter; None where it is left out."""
+        if parameter in self.parameters:
+            given: Any = self.local.get(self.positional or "", ())
+            named: Any = self.local.get(self.keywords or "", {})
+            number = self.parameters.index(parameter)
+            found: object = (
+                given[number] if number < len(given) else named.get(parameter)
+            )
+            return found
+        return self.local.get(parameter)
+
     def value(self, source: str | None) -> object | None:
         """What a name stands for; None where it cannot be followed."""
         steps = steps_of(source) if source else None
@@ -126,6 +151,35 @@ def _follow(value: Any, step: Step) -> Any:
             return modules[name] if name in modules else getattr(value, name)
         case _:
             return value[step]
+
+
+def _rest(name: str, beginning: str) -> str | None:
+    """What follows of a name after its beginning, None for a name of something else."""
+    if name == beginning:
+        return ""
+    after = name.removeprefix(f"{beginning}_")
+    return after if after != name else None
+
+
+def _leads_to_a_tensor_or_nothing(value: object, rest: str) -> bool:
+    """Whether a name that leads on from a value by its attributes and keys ends at a
+    tensor, or at something that has no tensors now."""
+    if value is None or (isinstance(value, list | tuple | dict) and not value):
+        return True
+    if isinstance(value, torch.Tensor) or not rest:
+        return isinstance(value, torch.Tensor) and not rest
+    if isinstance(value, Mapping):
+        inside = dict(value)
+    elif isinstance(value, list | tuple):
+        fields = getattr(value, "_fields", range(len(value)))
+        inside = dict(zip(fields, value, strict=True))
+    else:
+        inside = getattr(value, "__dict__", {})
+    return any(
+        _leads_to_a_tensor_or_nothing(each, after)
+        for key, each in inside.items()
+        if (after := _rest(rest, str(key))) is not None
+    )
 
 
 class Owner:

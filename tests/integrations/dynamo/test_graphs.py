@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from dynaflow_dsl.diagnostics import DiagnosticError
 from dynaflow_dsl.integrations import report
 from dynaflow_dsl.integrations.dynamo.backend import ScheduleWarning
 from tests.integrations.dynamo.compiling import compiled
@@ -39,6 +40,51 @@ def test_a_batch_of_one_is_known_from_earlier_graphs(tmp_path: Path) -> None:
     one = torch.randn(1, 8)
     torch.testing.assert_close(step(one), model(one))
     assert report().graphs[1].module is None
+
+
+def test_a_list_that_layers_share_is_shared_afterwards(tmp_path: Path) -> None:
+    """Dynamo guards that it is one list; a copy for each would fail its own guard."""
+
+    class Model(Stack):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kinds = ["twice"]
+            for layer in self.layers:
+                layer.kinds = self.kinds
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for layer in self.layers:
+                x = layer(x) * (2 if "twice" in layer.kinds else 1)
+            return x
+
+    model = evaluated(Model())
+    x = torch.randn(4, 8)
+    torch.testing.assert_close(compiled(model, write(tmp_path))(x), model(x))
+    assert all(layer.kinds is model.kinds for layer in model.layers)
+
+
+class Skipping(Stack):
+    def forward(self, x: torch.Tensor, skip: bool = False) -> torch.Tensor:
+        return x * 2 if skip else super().forward(x)
+
+
+def test_a_way_around_all_layers_is_inductors(tmp_path: Path) -> None:
+    model = evaluated(Skipping())
+    step = compiled(model, write(tmp_path))
+    x = torch.randn(4, 8)
+    for skip in (False, True):
+        torch.testing.assert_close(step(x, skip), model(x, skip))
+    first, second = report().graphs
+    assert first.module is not None
+    assert second.reason == "it holds none of the modules that the schedule names"
+
+
+def test_a_model_whose_layers_never_ran(tmp_path: Path) -> None:
+    """Nothing says yet that the schedule is right."""
+    step = compiled(evaluated(Skipping()), write(tmp_path))
+    with pytest.raises(DiagnosticError) as raised:
+        step(torch.randn(4, 8), True)
+    assert [each.code for each in raised.value.diagnostics] == ["DFS201"]
 
 
 def test_another_guard_set_takes_the_executor_that_there_is(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -122,6 +124,115 @@ def test_a_dimension_that_the_code_fixes_is_a_fixed_size(tmp_path: Path) -> None
     x, weights = torch.randn(4, 6, 8), torch.randn(6)
     torch.testing.assert_close(step(x, weights), model(x, weights))
     assert shapes() == {"x": ("batch", 6, 8), "weights": (6,)}
+
+
+class Optional(Stack):
+    def forward(
+        self,
+        x: torch.Tensor,
+        mask: torch.Tensor | None = None,
+        more: Any = (),
+        used: bool = True,
+    ) -> torch.Tensor:
+        x = super().forward(x)
+        for factor in more:
+            x = x * factor
+        return x * mask if mask is not None and used else x
+
+
+class Wrapped(Optional):
+    """As `transformers` wraps the `forward` of its models."""
+
+    @functools.wraps(Optional.forward)
+    def forward(self, *arguments: Any, **named: Any) -> torch.Tensor:
+        return super().forward(*arguments, **named)
+
+
+@pytest.mark.parametrize("kind", [Optional, Wrapped])
+@pytest.mark.parametrize(
+    "leave_out",
+    [
+        lambda x: ((x,), {}),
+        lambda x: ((x, None), {"more": []}),
+        lambda x: ((x, torch.randn(4, 1)), {"used": False}),
+        lambda x: ((x,), {"mask": torch.randn(4, 1), "used": False}),
+        lambda x: ((x, x), {}),
+        lambda x: ((x,), {"mask": x}),
+    ],
+    ids=[
+        "left out",
+        "None",
+        "not read",
+        "not read, by name",
+        "twice",
+        "twice, by name",
+    ],
+)
+def test_an_argument_that_a_call_has_no_tensor_for(
+    kind: type[Stack], leave_out: Any, tmp_path: Path
+) -> None:
+    """What `dims` says of it holds for later calls."""
+    model = evaluated(kind())
+    dims = {"x": ("batch", None), "mask": ("batch", None), "more.*": ("batch", None)}
+    step = compiled(model, write(tmp_path), dims=dims)
+    x = torch.randn(4, 8)
+    arguments, named = leave_out(x)
+    torch.testing.assert_close(step(*arguments, **named), model(*arguments, **named))
+    factors = torch.randn(4, 8), torch.randn(4, 8)
+    full = x, torch.randn(4, 1), factors
+    torch.testing.assert_close(step(*full), model(*full))
+    assert [each.module is None for each in report().graphs] == [False, False]
+
+
+@pytest.mark.parametrize("name", ["masks", "x.*", "mask_0", "used"])
+def test_a_name_that_is_none_of_an_argument(name: str, tmp_path: Path) -> None:
+    dims = {"x": ("batch", None), name: ("batch", None)}
+    step = compiled(evaluated(Optional()), write(tmp_path), dims=dims)
+    found = refused(step, torch.randn(4, 8), torch.randn(4, 1))
+    assert (
+        found.message
+        == f"'dims' names '{name}', and the inputs of this graph are x, mask"
+    )
+
+
+class Pair(NamedTuple):
+    x: torch.Tensor
+    mask: torch.Tensor | None
+
+
+class OfOne(Stack):
+    def forward(self, given: Any) -> torch.Tensor:
+        x = given["x"] if isinstance(given, dict) else given.x
+        return super().forward(x)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: Pair(x, None),
+        lambda x: Pair(x, torch.randn(4, 1)),
+        lambda x: {"x": x, "mask": torch.randn(4, 1)},
+        lambda x: {"x": x, "mask": None},
+        lambda x: SimpleNamespace(x=x, mask=torch.randn(4, 1)),
+    ],
+)
+def test_a_tensor_in_an_argument_that_is_not_read(make: Any, tmp_path: Path) -> None:
+    model = evaluated(OfOne())
+    dims = {"given_x": ("batch", None), "given_mask": ("batch", None)}
+    step = compiled(model, write(tmp_path), dims=dims)
+    given = make(torch.randn(4, 8))
+    torch.testing.assert_close(step(given), model(given))
+    wrong = {**dims, "given_masks": ("batch", None)}
+    step = compiled(model, write(tmp_path), dims=wrong)
+    assert refused(step, given).message.startswith("'dims' names 'given_masks'")
+
+
+def test_a_cache_that_is_not_there_yet(tmp_path: Path) -> None:
+    dims = {"x": ("batch", None), "more_keys.*": ("batch", None)}
+    model = evaluated(Optional())
+    step = compiled(model, write(tmp_path), dims=dims, persistent=["more_keys"])
+    x = torch.randn(4, 8)
+    torch.testing.assert_close(step(x), model(x))
 
 
 def test_a_size_that_names_an_entry_stays(tmp_path: Path) -> None:

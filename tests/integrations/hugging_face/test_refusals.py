@@ -231,6 +231,33 @@ def test_a_decoder_that_is_called_in_another_way(
     )
 
 
+@pytest.mark.parametrize("kind", [ValueError, TypeError, RuntimeError])
+def test_a_decoder_whose_code_fails_when_it_is_called_so(
+    kind: type[Exception], tmp_path: Path
+) -> None:
+    """As Falcon's with alibi does, which takes masks of two dimensions alone."""
+
+    class Flat(GraniteForCausalLM):
+        def forward(
+            self, attention_mask: Any = None, position_ids: Any = None, **options: Any
+        ) -> Any:
+            if attention_mask is not None and attention_mask.ndim > 2:
+                raise kind("too many values to unpack (expected 2)\nand more")
+            return super().forward(
+                attention_mask=attention_mask, position_ids=position_ids, **options
+            )
+
+    _, config = FAMILIES["granite"]
+    model = Flat(config).eval()
+    model.config._attn_implementation = "sdpa"
+    message = refusal(model, file_of(tmp_path))
+    assert message.startswith(
+        "Flat cannot be called as the adapter calls decoders: it raises "
+        f"{kind.__name__}: too many values to unpack (expected 2) (at "
+    )
+    assert "tests/integrations/hugging_face/test_refusals.py:" in message
+
+
 def test_strict_refuses_what_is_no_step() -> None:
     model, inputs = model_of(), prompts()
     schedule(model, module_of(), compile=False, strict=True)
