@@ -103,6 +103,9 @@ def make_stream_groups(names: Iterable[str]) -> None:
     for name in names:
         role = role_of(name)
         parent = _PLAYERS.get(role) or _named_by_torch(role)
+        if name in _PLAYERS and _named_by_torch(name) is None:
+            # Torch has forgotten all groups since: `destroy_process_group`.
+            _release(name)
         if name == role or name in _PLAYERS or parent is None:
             continue
         if is_stand_in(role):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from dynaflow_dsl.runtime import RankError, groups
 
@@ -73,3 +76,16 @@ def test_no_group_can_be_made_of_ranks_that_torch_does_not_know() -> None:
     groups.make_stream_groups(["a role:comm"])
     groups.release_group("a role")
     assert "a role:comm" not in groups._PLAYERS
+
+
+def test_groups_of_streams_are_made_again_when_torch_has_forgotten_them() -> None:
+    core: Any = torch._C._distributed_c10d
+    try:
+        for _ in range(2):
+            dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+            name = dist.group.WORLD.group_name
+            groups.make_stream_groups([f"{name}:comm"])
+            assert core._resolve_process_group(f"{name}:comm").size() == 2
+            dist.destroy_process_group()
+    finally:
+        groups.release_group(name)
