@@ -14,12 +14,10 @@ rounds: `wall` is a call on an idle device, `steady` one of many that follow eac
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from statistics import median
@@ -28,10 +26,18 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from benchmarks.side_by_side import (
+    finish,
+    microseconds,
+    options_parser,
+    parse,
+    ratio_lines,
+    ratios,
+    waiting_for,
+)
 from dynaflow_dsl.integrations.dynamo.backend import dynaflow
-from dynaflow_dsl.measurement import machine
 from dynaflow_dsl.measurement.contenders import largest_difference
-from dynaflow_dsl.measurement.rounds import MINIMUM_ROUNDS, alternate, paired_ratio
+from dynaflow_dsl.measurement.rounds import alternate
 
 SCHEDULE = """dfs 1
 
@@ -133,8 +139,7 @@ def _call(step: Callable[..., Any], tokens: torch.Tensor) -> Callable[[], torch.
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Times of all five, and the paired ratios of those that belong together."""
-    cuda = torch.device(options.device).type == "cuda"
-    wait: Callable[[], object] = torch.cuda.synchronize if cuda else lambda: None
+    wait = waiting_for(options.device)
     with tempfile.TemporaryDirectory() as name, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         calls = contenders(options, Path(name))
@@ -150,25 +155,15 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             name: getattr(options, name)
             for name in ("layers", "hidden", "batch", "sequence", "dtype", "capture")
         },
-        "microseconds": {
-            name: {
-                "wall": [round(1e6 * one, 2) for one in taken.wall],
-                "host": [round(1e6 * one, 2) for one in taken.host],
-                "steady": [round(1e6 * one, 2) for one in taken.steady],
-            }
-            for name, taken in times.items()
-        },
+        "microseconds": microseconds(times),
         "ratios": {
-            f"{one} to {other}": {
-                "wall": asdict(paired_ratio(times[one].wall, times[other].wall)),
-                "steady": asdict(paired_ratio(times[one].steady, times[other].steady)),
-            }
+            f"{one} to {other}": ratios(times[one], times[other])
             for one, other in PAIRS
         },
     }
 
 
-def report(result: dict[str, Any]) -> str:
+def report(result: Mapping[str, Any]) -> str:
     """The measurement as a table."""
     used = result["machine"]
     lines = [
@@ -184,51 +179,23 @@ def report(result: dict[str, Any]) -> str:
             f"{median(row['steady']):.1f} us"
         )
     for name, kinds in result["ratios"].items():
-        for kind, ratio in kinds.items():
-            ends = f"[{ratio['low']:.4f}, {ratio['high']:.4f}]"
-            lines.append(f"{name}, {kind}: {ratio['median']:.4f} {ends}")
+        lines += ratio_lines(name, kinds)
     return "\n".join(lines)
 
 
 def main(words: Sequence[str] | None = None) -> None:
     """Measure, print the table, and write the JSON if asked."""
     options = _parse(words)
-    result = {
-        "rounds": options.rounds,
-        "machine": machine.describe(options.device),
-        **measure(options),
-    }
-    print(report(result))
-    if options.output is not None:
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(result, indent=2) + "\n"
-        options.output.write_text(text, encoding="utf-8")
+    finish(options, measure(options), report)
 
 
 def _parse(words: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.backend_times",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = options_parser(
+        "benchmarks.backend_times", __doc__, layers=4, vocab=32000, batch=4
     )
-    parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--hidden", type=int, default=4096)
-    parser.add_argument("--heads", type=int, default=32)
-    parser.add_argument("--kv-heads", type=int, default=8)
-    parser.add_argument("--intermediate", type=int, default=14336)
-    parser.add_argument("--vocab", type=int, default=32000)
-    parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--sequence", type=int, default=512)
-    parser.add_argument("--dtype", default="bfloat16")
-    parser.add_argument("--device", default="cpu")
     parser.add_argument("--capture", action="store_true", help="in a CUDA graph")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--seconds", type=float, default=0.2, help="of one sample")
-    parser.add_argument("-o", dest="output", type=Path, metavar="FILE.json")
-    options = parser.parse_args(words)
-    if options.rounds < MINIMUM_ROUNDS:
-        parser.error(f"--rounds must be at least {MINIMUM_ROUNDS}")
-    return options
+    return parse(parser, words)
 
 
 if __name__ == "__main__":

@@ -16,9 +16,8 @@ while the first one is fetched, and nothing is fetched while the last one comput
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -26,10 +25,10 @@ from typing import Any
 
 import torch
 
+from benchmarks.side_by_side import finish, options_parser, parse, waiting_for
 from dynaflow_dsl import pipeline
 from dynaflow_dsl.graph.model import TracedModel
-from dynaflow_dsl.measurement import machine
-from dynaflow_dsl.measurement.rounds import MINIMUM_ROUNDS, alternate, paired_ratio
+from dynaflow_dsl.measurement.rounds import alternate, paired_ratio
 from dynaflow_dsl.models import llama
 from dynaflow_dsl.runtime import Executor
 from dynaflow_dsl.source import Source
@@ -136,9 +135,9 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     expected = results["resident"]
     for name in ("ahead", "in turn"):
         torch.testing.assert_close(results[name], expected, atol=5e-2, rtol=5e-2)
-    cuda = torch.device(options.device).type == "cuda"
-    synchronize: Callable[[], object] = torch.cuda.synchronize if cuda else lambda: None
-    measured = alternate(calls, options.rounds, options.seconds, synchronize)
+    measured = alternate(
+        calls, options.rounds, options.seconds, waiting_for(options.device)
+    )
     times = {name: one.wall for name, one in measured.items()}
     held = steps["ahead"].report().fetched
     least = {name: median(values) for name, values in times.items()}
@@ -168,7 +167,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def report(result: dict[str, Any]) -> str:
+def report(result: Mapping[str, Any]) -> str:
     """The measurement as a table."""
     used = result["machine"]
     tokens = result["batch"] * result["sequence"]
@@ -201,43 +200,18 @@ def main(words: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         options.folder = folder
         result = measure(options)
-    result = {
-        "rounds": options.rounds,
-        "machine": machine.describe(options.device),
-        **result,
-    }
-    print(report(result))
-    if options.output is not None:
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(result, indent=2) + "\n"
-        options.output.write_text(text, encoding="utf-8")
+    finish(options, result, report)
 
 
 def _parse(words: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.host_weights",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--layers", type=int, default=16)
-    parser.add_argument("--hidden", type=int, default=4096)
-    parser.add_argument("--heads", type=int, default=32)
-    parser.add_argument("--kv-heads", type=int, default=8)
-    parser.add_argument("--intermediate", type=int, default=14336)
     # The layers are what is measured: a head of full width would take as long as two.
-    parser.add_argument("--vocab", type=int, default=1024)
-    parser.add_argument("--batch", type=int, default=32)
+    parser = options_parser(
+        "benchmarks.host_weights", __doc__, layers=16, vocab=1024, batch=32
+    )
     parser.add_argument("--sequence", type=int, default=256)
-    parser.add_argument("--dtype", default="bfloat16")
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--rounds", type=int, default=11)
-    parser.add_argument("--seconds", type=float, default=0.5, help="of one sample")
     parser.add_argument("--text-only", action="store_true", help="compile no part")
-    parser.add_argument("-o", dest="output", type=Path, metavar="FILE.json")
-    options = parser.parse_args(words)
-    if options.rounds < MINIMUM_ROUNDS:
-        parser.error(f"--rounds must be at least {MINIMUM_ROUNDS}")
-    return options
+    parser.set_defaults(device="cuda", rounds=11, seconds=0.5)
+    return parse(parser, words)
 
 
 if __name__ == "__main__":

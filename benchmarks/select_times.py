@@ -12,12 +12,10 @@ outputs.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -25,10 +23,18 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from benchmarks.side_by_side import (
+    finish,
+    microseconds,
+    options_parser,
+    parse,
+    ratio_lines,
+    ratios,
+    waiting_for,
+)
 from dynaflow_dsl import pipeline
-from dynaflow_dsl.measurement import machine
 from dynaflow_dsl.measurement.contenders import largest_difference
-from dynaflow_dsl.measurement.rounds import MINIMUM_ROUNDS, alternate, paired_ratio
+from dynaflow_dsl.measurement.rounds import alternate
 from dynaflow_dsl.models import llama
 from dynaflow_dsl.runtime import Executor, Selected
 from dynaflow_dsl.source import Source
@@ -123,8 +129,7 @@ def _lent(step: Executor | Selected, given: Sequence[Any]) -> Callable[[], Any]:
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Times of both, and how they relate."""
-    cuda = torch.device(options.device).type == "cuda"
-    wait: Callable[[], object] = torch.cuda.synchronize if cuda else lambda: None
+    wait = waiting_for(options.device)
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         calls = steps(options, Path(folder))
         for _ in range(4):
@@ -137,67 +142,29 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "layers": options.layers,
         "batch": options.batch,
         "dtype": options.dtype,
-        "microseconds": {
-            name: {
-                "wall": [round(1e6 * one, 2) for one in taken.wall],
-                "host": [round(1e6 * one, 2) for one in taken.host],
-                "steady": [round(1e6 * one, 2) for one in taken.steady],
-            }
-            for name, taken in times.items()
-        },
-        "chosen to alone": {
-            "wall": asdict(paired_ratio(times["chosen"].wall, times["alone"].wall)),
-            "steady": asdict(
-                paired_ratio(times["chosen"].steady, times["alone"].steady)
-            ),
-        },
+        "microseconds": microseconds(times),
+        "chosen to alone": ratios(times["chosen"], times["alone"]),
     }
+
+
+def report(result: Mapping[str, Any]) -> str:
+    """The measurement as lines."""
+    used = result["machine"]
+    lines = [f"{used.get('gpu', used['cpu'])}, torch {used['torch']}"]
+    for name, row in result["microseconds"].items():
+        wall, host = median(row["wall"]), median(row["host"])
+        lines.append(f"{name:8}{wall:>12.1f} us, the call returns after {host:.1f} us")
+    lines += ratio_lines("chosen to alone", result["chosen to alone"])
+    return "\n".join(lines)
 
 
 def main(words: Sequence[str] | None = None) -> None:
     """Measure, print the table, and write the JSON if asked."""
-    options = _parse(words)
-    result = {
-        "rounds": options.rounds,
-        "machine": machine.describe(options.device),
-        **measure(options),
-    }
-    used = result["machine"]
-    print(f"{used.get('gpu', used['cpu'])}, torch {used['torch']}")
-    for name, row in result["microseconds"].items():
-        wall, host = median(row["wall"]), median(row["host"])
-        print(f"{name:8}{wall:>12.1f} us, the call returns after {host:.1f} us")
-    for kind, ratio in result["chosen to alone"].items():
-        ends = f"[{ratio['low']:.4f}, {ratio['high']:.4f}]"
-        print(f"chosen to alone, {kind}: {ratio['median']:.4f} {ends}")
-    if options.output is not None:
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(result, indent=2) + "\n"
-        options.output.write_text(text, encoding="utf-8")
-
-
-def _parse(words: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.select_times",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = options_parser(
+        "benchmarks.select_times", __doc__, layers=8, vocab=128256, batch=128
     )
-    parser.add_argument("--layers", type=int, default=8)
-    parser.add_argument("--hidden", type=int, default=4096)
-    parser.add_argument("--heads", type=int, default=32)
-    parser.add_argument("--kv-heads", type=int, default=8)
-    parser.add_argument("--intermediate", type=int, default=14336)
-    parser.add_argument("--vocab", type=int, default=128256)
-    parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--dtype", default="bfloat16")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--seconds", type=float, default=0.2, help="of one sample")
-    parser.add_argument("-o", dest="output", type=Path, metavar="FILE.json")
-    options = parser.parse_args(words)
-    if options.rounds < MINIMUM_ROUNDS:
-        parser.error(f"--rounds must be at least {MINIMUM_ROUNDS}")
-    return options
+    options = parse(parser, words)
+    finish(options, measure(options), report)
 
 
 if __name__ == "__main__":
