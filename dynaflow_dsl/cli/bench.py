@@ -16,7 +16,12 @@ import click
 from dynaflow_dsl.bind.model import Binding
 from dynaflow_dsl.cli.foreign import faults_shown, import_module_file
 from dynaflow_dsl.cli.given_files import given_by_file
-from dynaflow_dsl.cli.launched import joined_ranks, rank_timeout_option, tell_ranks
+from dynaflow_dsl.cli.launched import (
+    joined_ranks,
+    rank_count,
+    rank_timeout_option,
+    tell_ranks,
+)
 from dynaflow_dsl.cli.making import Made, Wanted, make_to_run
 from dynaflow_dsl.cli.on_device import say_expected_memory
 from dynaflow_dsl.cli.options import (
@@ -182,7 +187,7 @@ def _bench(
     report = scheduled.report()
     described = ", ".join(f"{name} = {size}" for name, size in sizes.items())
     title = f"{schedule.name}, entry {graph.entry}, {described} on {device}"
-    ranks = len(tell_ranks(None))
+    ranks = rank_count()
     if ranks > 1:
         title += f", {ranks} ranks"
     text = [title, *lines(rows, REFERENCES), "", str(report)]

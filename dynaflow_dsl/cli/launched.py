@@ -31,6 +31,11 @@ def launched() -> bool:
     return all(name in os.environ for name in _VARIABLES)
 
 
+def rank_count() -> int:
+    """How many ranks there are; one where torchrun has started none."""
+    return int(os.environ["WORLD_SIZE"]) if launched() else 1
+
+
 def tell_ranks(word: Any) -> list[Any]:
     """What all ranks say, in their order: a collective of all of them.
 

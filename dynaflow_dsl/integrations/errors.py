@@ -33,6 +33,6 @@ def without_frames(function: Callable[P, T]) -> Callable[P, T]:
         try:
             return function(*arguments, **named)
         except (DiagnosticError, RuntimeFault) as error:
-            raise error.with_traceback(None) from None
+            raise error.with_traceback(None) from error.__cause__
 
     return called

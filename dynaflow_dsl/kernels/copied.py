@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 
 from dynaflow_dsl.kernels.host import HostPeers
-from dynaflow_dsl.kernels.peers import Peers
+from dynaflow_dsl.kernels.peers import Peers, copy_to_all, others
 from dynaflow_dsl.kernels.transports import transport_of
 from dynaflow_dsl.runtime.kernels import kernel
 
@@ -156,7 +156,7 @@ def send_shares(peers: Peers, tensor: torch.Tensor) -> torch.Tensor:
     share = -(-flat.numel() // peers.size)
     arrivals = peers.buffer("shares", (peers.size, share), tensor.dtype)
     peers.barrier("shares")  # what arrived for the last call has been read
-    for rank in _others_first(peers):
+    for rank in (*others(peers.rank, peers.size), peers.rank):
         mine = flat[rank * share : (rank + 1) * share]
         place = arrivals.of_rank[rank][peers.rank, : mine.numel()]
         place.copy_(mine, non_blocking=True)
@@ -171,12 +171,6 @@ def give_to_all(peers: Peers, name: str, piece: torch.Tensor) -> torch.Tensor:
     of this call came behind it.
     """
     places = peers.buffer(name, (peers.size, piece.numel()), piece.dtype)
-    for rank in _others_first(peers):
-        places.of_rank[rank][peers.rank].copy_(piece, non_blocking=True)
+    copy_to_all(peers, places, piece)
     peers.barrier(name)
     return places.of_rank[peers.rank]
-
-
-def _others_first(peers: Peers) -> list[int]:
-    """All ranks, from the next one on, so that not all send to the same one at once."""
-    return [(peers.rank + k) % peers.size for k in range(1, peers.size + 1)]

@@ -13,7 +13,13 @@ from dataclasses import dataclass
 
 import torch
 
-from dynaflow_dsl.kernels.peers import Peers, SharedBuffer
+from dynaflow_dsl.kernels.peers import (
+    Peers,
+    SharedBuffer,
+    copy_to_all,
+    copy_to_others,
+    others,
+)
 from dynaflow_dsl.kernels.routing import Places, find_places
 from dynaflow_dsl.kernels.tiles import Tile, aligned, power_of_two
 from dynaflow_dsl.kernels.transports import peers_of
@@ -61,13 +67,9 @@ def gather_dispatch(
     if peers is None:
         return dispatched(tokens, experts, room, local, ranks, group)
     rows = tokens.reshape(-1, tokens.shape[-1]).contiguous()
-    sent, choices = _dispatch_buffers(peers, rows, experts)
-    peers.barrier("dispatched")  # what came for the last call has been read
-    copy_to_all(peers, choices, experts)
+    sent, choices = _begin_dispatch(peers, rows, experts)
     copy_to_others(peers, sent, rows)
-    peers.barrier("dispatched")
-    places = find_places(choices.of_rank[peers.rank], local, peers.rank)
-    return receive(rows, sent.of_rank[peers.rank], places, room, programs)
+    return _end_dispatch(peers, rows, sent, choices, room, local, programs)
 
 
 @kernel(reference=dispatched, mutates=(), communicator="ep", uses=("exchange",))
@@ -91,11 +93,9 @@ def push_dispatch(
     if peers is None:
         return dispatched(tokens, experts, room, local, ranks, group)
     rows = tokens.reshape(-1, tokens.shape[-1]).contiguous()
-    sent, choices = _dispatch_buffers(peers, rows, experts)
+    sent, choices = _begin_dispatch(peers, rows, experts)
     count, width = rows.shape
     tile = Tile.of(width, rows.itemsize)
-    peers.barrier("dispatched")  # what came for the last call has been read
-    copy_to_all(peers, choices, experts)
     exchange_launches.push_tokens[(tile.programs(count, programs),)](
         rows,
         experts.contiguous(),
@@ -110,30 +110,36 @@ def push_dispatch(
         BLOCK=tile.block,
         num_warps=tile.warps,
     )
+    return _end_dispatch(peers, rows, sent, choices, room, local, programs)
+
+
+def _begin_dispatch(
+    peers: Peers, rows: torch.Tensor, experts: torch.Tensor
+) -> tuple[SharedBuffer, SharedBuffer]:
+    """Where all ranks' tokens arrive, a share for each sender, and their choices.
+
+    The choices are under way when it returns.
+    """
+    sent = peers.buffer("dispatched", (peers.size, *rows.shape), rows.dtype)
+    shape = (peers.size, *experts.shape)
+    choices = peers.buffer("dispatched_choices", shape, experts.dtype)
+    peers.barrier("dispatched")  # what came for the last call has been read
+    copy_to_all(peers, choices, experts)
+    return sent, choices
+
+
+def _end_dispatch(
+    peers: Peers,
+    rows: torch.Tensor,
+    sent: SharedBuffer,
+    choices: SharedBuffer,
+    room: int,
+    local: int,
+    programs: int,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     peers.barrier("dispatched")
     places = find_places(choices.of_rank[peers.rank], local, peers.rank)
     return receive(rows, sent.of_rank[peers.rank], places, room, programs)
-
-
-def _dispatch_buffers(
-    peers: Peers, rows: torch.Tensor, experts: torch.Tensor
-) -> tuple[SharedBuffer, SharedBuffer]:
-    """Where all ranks' tokens and choices arrive, a share for each sender."""
-    sent = peers.buffer("dispatched", (peers.size, *rows.shape), rows.dtype)
-    shape = (peers.size, *experts.shape)
-    return sent, peers.buffer("dispatched_choices", shape, experts.dtype)
-
-
-def copy_to_all(peers: Peers, buffer: SharedBuffer, tensor: torch.Tensor) -> None:
-    """Copy a tensor into this rank's share of everybody's buffer."""
-    buffer.of_rank[peers.rank][peers.rank].copy_(tensor, non_blocking=True)
-    copy_to_others(peers, buffer, tensor)
-
-
-def copy_to_others(peers: Peers, buffer: SharedBuffer, tensor: torch.Tensor) -> None:
-    """The same without this rank's own buffer."""
-    for rank in _others(peers):
-        buffer.of_rank[rank][peers.rank].copy_(tensor, non_blocking=True)
 
 
 def receive(
@@ -227,7 +233,7 @@ def reduce_combine(
     partials = results.buffer(peers)
     sums = torch.empty_like(partials.of_rank[peers.rank])
     sum_for_others(results, sums, programs, push=False)
-    for rank in _others(peers):
+    for rank in others(peers.rank, peers.size):
         there = partials.of_rank[rank][peers.rank]
         there.copy_(sums[rank], non_blocking=True)
     peers.barrier("combined")
@@ -248,7 +254,8 @@ def push_combine(
 ) -> torch.Tensor:
     """`reduce_combine` that stores its sums straight into the memory of their ranks.
 
-    Only of tokens that chose an expert of this rank.
+    Only of tokens that chose an expert of this rank. A residual of another dtype goes
+    by the reference.
     """
     peers = peers_of(group, rows)
     if peers is None or rows.dtype != residual.dtype:
@@ -371,8 +378,3 @@ def add_sums(
         num_warps=tile.warps,
     )
     return summed
-
-
-def _others(peers: Peers) -> list[int]:
-    """The other ranks, from the next one on, so that not all send to one at once."""
-    return [(peers.rank + k) % peers.size for k in range(1, peers.size)]

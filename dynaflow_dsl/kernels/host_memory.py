@@ -125,9 +125,9 @@ def share_slots(
     """
     path = folder / f"dynaflow-{os.getpid()}-{secrets.token_hex(8)}"
     made = _create(path, layout.size) if rank == 0 else None
-    found, failed = tell((str(path), made))[0]
     mapped: Slots | None = None
     try:
+        found, failed = tell((str(path), made))[0]
         if failed is None:
             mapped, failed = _map(Path(found), rank, layout, pinning)
         failures = tell(failed)

@@ -70,6 +70,23 @@ class Peers(Protocol):
         """
 
 
+def others(rank: int, size: int) -> list[int]:
+    """From the next one on, so that not all send to the same one at once."""
+    return [(rank + k) % size for k in range(1, size)]
+
+
+def copy_to_all(peers: Peers, buffer: SharedBuffer, tensor: torch.Tensor) -> None:
+    """Copy a tensor into this rank's share of everybody's buffer."""
+    copy_to_others(peers, buffer, tensor)
+    buffer.of_rank[peers.rank][peers.rank].copy_(tensor, non_blocking=True)
+
+
+def copy_to_others(peers: Peers, buffer: SharedBuffer, tensor: torch.Tensor) -> None:
+    """The same without this rank's own buffer."""
+    for rank in others(peers.rank, peers.size):
+        buffer.of_rank[rank][peers.rank].copy_(tensor, non_blocking=True)
+
+
 # Of 64 KiB at least: what is smaller is made once for all sizes.
 _SMALLEST = 1 << 16
 

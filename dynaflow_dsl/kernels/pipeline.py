@@ -19,6 +19,7 @@ import torch
 
 from dynaflow_dsl.kernels.host_memory import Slots, padded
 from dynaflow_dsl.kernels.lanes import Lane
+from dynaflow_dsl.kernels.peers import others
 
 # Numbers at which chunks are cut, so that copies and additions are of whole lines.
 _CUT = 64
@@ -137,8 +138,7 @@ class Pipeline:
         return self._taken[-1]
 
     def _others(self) -> list[int]:
-        """From the next one on, so that not all send to the same one at once."""
-        return [(self.rank + k) % self.size for k in range(1, self.size)]
+        return others(self.rank, self.size)
 
 
 # The pipeline of a call whose messages have so many bytes for a reader, and for all.

@@ -55,7 +55,11 @@ def transport_of(role: str, tensor: torch.Tensor) -> Peers | HostPeers | None:
 
 @on_release
 def _forget(role: str) -> None:
-    """Drop what belongs to a group that plays the role no longer."""
+    """Drop what belongs to a group that plays the role no longer.
+
+    And what belonged to earlier ones, where nobody is at work in it any more.
+    """
+    _KEPT[:] = [one for one in _KEPT if not _closed(one)]
     for key in [key for key in _FOUND if key[0] == role]:
         found = _FOUND.pop(key)
         if found is None:

@@ -78,7 +78,8 @@ def profile_step(
     if replay:
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph):
+            # Other threads may ask for their events meanwhile: those of NCCL, and our watch.
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 kept = watch.run(executor, arguments)
         except Exception as error:  # whatever cannot be captured
             refused = f"{type(error).__name__}: {error}".partition("\n")[0]

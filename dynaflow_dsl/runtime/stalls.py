@@ -91,7 +91,11 @@ class StallWatch:
     def look(self) -> None:
         """Tell of the first step that has been under way for too long, once."""
         with self._lock:
-            begun = self._first()
+            try:
+                begun = self._first()
+            except RuntimeError:
+                # The device has failed, or a capture forbids the question.
+                return
             if begun is None or begun.told or self._clock() - begun.since < self._limit:
                 return
             begun.told = True

@@ -89,7 +89,7 @@ class _Before:
         }
         for table, held in self.tables:
             kept = {
-                key: table.get(key) if id(value) in changed else value
+                key: table.get(key, value) if id(value) in changed else value
                 for key, value in held.items()
             }
             if not (_same(table, kept) and _same(table.values(), kept.values())):

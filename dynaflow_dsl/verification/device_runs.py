@@ -104,7 +104,8 @@ class Replayed(_OnDevice):
         super().__init__(load, arguments, state)
         self._given = copied(arguments)
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        # Other threads may ask for their events meanwhile: those of NCCL, and our watch.
+        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
             self._outputs = self._watch.run(self._executor, self._given)
 
     def run(self, releases: Mapping[int, float]) -> Timed:

@@ -123,6 +123,12 @@ def test_memory_that_somebody_may_use_is_kept(
     assert transports._FOUND == {}
     assert kept == [mine]
     assert mine.closed == []
+    # Until nobody does, when the next role is released.
+    mine.usage.over = True
+    bind_group("tp", stand_in_group(2, 0))
+    release_group("tp")
+    assert kept == []
+    assert mine.closed == ["closed"]
 
 
 @dataclass
@@ -168,3 +174,10 @@ def test_what_the_driver_refuses_has_its_words(monkeypatch: pytest.MonkeyPatch) 
         lanes.StreamLane(Stream()).wait(0, 1)
     with pytest.raises(RuntimeError, match=r"cuMemHostRegister .*\(error 801\)"):
         lanes.DriverPinning().register(0, 1)
+
+
+def test_memory_of_a_captured_graph_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    usage = peers.Usage(torch.device("cpu"))
+    usage.note()
+    assert not usage.is_over()

@@ -85,6 +85,11 @@ def test_a_result_that_is_no_number_is_far_from_one_that_is() -> None:
     assert largest_difference(some, none) == float("inf")
     assert largest_difference(some, some) == 0.0
     assert largest_difference(none[:0], none[:0]) == 0.0
+    # A masked logit hides nothing of the others.
+    masked = torch.tensor([1.0, float("-inf")])
+    assert largest_difference(torch.tensor([2.0, float("-inf")]), masked) == 1.0
+    assert largest_difference(none, masked) == float("inf")
+    assert largest_difference(-masked, masked) == float("inf")
 
 
 def test_contenders_of_a_device() -> None:

@@ -26,6 +26,9 @@ from dynaflow_dsl.integrations.dynamo.sources import Scope, outermost_module
 from dynaflow_dsl.runtime.model_code import is_model_code
 from dynaflow_dsl.trace.lines import source_line
 
+# What Dynamo itself raises where it has to begin a frame anew.
+BeginAnew = TensorifyScalarRestartAnalysis
+
 _RESUMED = "torch_dynamo_resume_in_"
 
 
@@ -62,6 +65,9 @@ class Frame:
         return own and not self.resumed and self.broken is None
 
 
+_HEADING = "a graph cannot run as its schedule says"
+
+
 class NotScheduled(ShortenTraceback, DiagnosticError):
     """A graph that cannot run as its schedule says.
 
@@ -71,12 +77,11 @@ class NotScheduled(ShortenTraceback, DiagnosticError):
 
     def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
         self.diagnostics = tuple(diagnostics)
-        heading = "a graph cannot run as its schedule says"
-        super().__init__(heading, first_useful_frame=sys._getframe(1))
+        super().__init__(_HEADING, first_useful_frame=sys._getframe(1))
 
     def __str__(self) -> str:
         text = render(self.diagnostics).rstrip()
-        return f"a graph cannot run as its schedule says\n\n{text}"
+        return f"{_HEADING}\n\n{text}"
 
 
 def current_frame() -> Frame | None:
@@ -217,12 +222,21 @@ def _compiled(frame: FrameType | None) -> Iterator[torch.nn.Module]:
 
 @dataclass(frozen=True, slots=True)
 class OpenAxis:
-    """An axis of a tensor that Dynamo is asked to leave open, and what the tensor had
-    as attributes before."""
+    """An axis of a tensor that Dynamo is asked to leave open, and the marks that the
+    tensor had before."""
 
     tensor: torch.Tensor
     axis: int
-    attributes: frozenset[str]
+    marks: Mapping[str, object]
+
+
+def marks_of(tensor: torch.Tensor) -> dict[str, object]:
+    """What Dynamo was told of a tensor: attributes, some of them sets of axes."""
+    return {
+        name: set(value) if isinstance(value, set) else value
+        for name, value in vars(tensor).items()
+        if "dynamo" in name
+    }
 
 
 def open_axes(axes: Iterable[OpenAxis]) -> NoReturn:
@@ -250,15 +264,16 @@ def _begin_anew(reason: str) -> NoReturn:
     # could lie at: what it noted of this attempt holds for the next one no longer.
     translator: Any = InstructionTranslator.current_tx()
     translator.speculation_log.clear()
-    raise TensorifyScalarRestartAnalysis(restart_reason=reason)
+    raise BeginAnew(restart_reason=reason)
 
 
 def close_axes(axes: Iterable[OpenAxis]) -> None:
     """Leave the tensors of a caller as they were before `open_axes`."""
     for each in axes:
-        for name in set(vars(each.tensor)) - each.attributes:
-            if "dynamo" in name:
-                delattr(each.tensor, name)
+        for name in marks_of(each.tensor):
+            delattr(each.tensor, name)
+        for name, value in each.marks.items():
+            setattr(each.tensor, name, set(value) if isinstance(value, set) else value)
 
 
 def by_inductor(graph: GraphModule, examples: list[Any]) -> Callable[..., Any]:

@@ -17,6 +17,7 @@ from dynaflow_dsl.integrations.dynamo.frames import (
     OpenAxis,
     close_axes,
     fix_axes,
+    marks_of,
     open_axes,
 )
 from dynaflow_dsl.integrations.dynamo.model import DynamoGraph, Inputs, StepInput
@@ -40,6 +41,7 @@ class Opening:
     unnamed: set[_Place] = field(default_factory=set)
     tried: set[str] = field(default_factory=set)
     learned: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
+    asked: list[OpenAxis] = field(default_factory=list)
     marked: list[OpenAxis] = field(default_factory=list)
     refused: tuple[DiagnosticError, list[torch.Tensor]] | None = None
 
@@ -50,7 +52,7 @@ class Opening:
         that was begun anew: it is done.
         """
         given = {id(example) for example in graph.examples}
-        tensors = [each.tensor for each in self.marked]
+        tensors = [each.tensor for each in self.asked]
         if self.refused is not None:
             tensors += self.refused[1]
         if not all(id(tensor) in given for tensor in tensors):
@@ -64,20 +66,21 @@ class Opening:
         self.unnamed.clear()
         self.tried.clear()
         self.learned.clear()
+        self.asked.clear()
         self.refused = None
 
-    def close(self, graph: DynamoGraph, inputs: Inputs, error: DiagnosticError) -> None:
+    def close(self, graph: DynamoGraph, error: DiagnosticError) -> None:
         """Leave a frame that the schedule does not fit to Dynamo as it would be.
 
         Open sizes make slower code of what Inductor compiles. Raises what Dynamo needs
         to begin anew where it was asked to leave some open.
         """
-        places = self.named | self.unnamed
+        asked = list(self.asked)
         self.forget()
-        if places:
+        if asked:
             tensors = [one for one in graph.examples if isinstance(one, torch.Tensor)]
             self.refused = error, tensors
-            self.marked += _axes(graph, inputs, places)
+            self.marked += asked
             fix_axes(self.marked)
 
     def open_named(
@@ -144,7 +147,8 @@ class Opening:
 
     def _begin_anew(self, graph: DynamoGraph, inputs: Inputs) -> NoReturn:
         # Marks of the last time are off again, so all are set.
-        self.marked += _axes(graph, inputs, self.named | self.unnamed)
+        self.asked = list(_axes(graph, inputs, self.named | self.unnamed))
+        self.marked += self.asked
         open_axes(self.marked)
 
 
@@ -154,7 +158,7 @@ def _axes(
     for item in inputs.steps:
         tensor = graph.examples[item.position]
         if isinstance(tensor, torch.Tensor):
-            known = frozenset(vars(tensor))
+            known = marks_of(tensor)
             for number in range(item.tensor.ndim):
                 if (item.label, number) in places:
                     yield OpenAxis(tensor, number, known)

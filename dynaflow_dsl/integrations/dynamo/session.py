@@ -21,6 +21,7 @@ from dynaflow_dsl.integrations.dynamo.dimensions import (
     said_of,
 )
 from dynaflow_dsl.integrations.dynamo.fitting import others_may_fit, says_nothing_of
+from dynaflow_dsl.integrations.dynamo.frames import BeginAnew
 from dynaflow_dsl.integrations.dynamo.inputs import read_inputs
 from dynaflow_dsl.integrations.dynamo.model import DynamoGraph, Inputs, Meaning
 from dynaflow_dsl.integrations.dynamo.modules import (
@@ -116,9 +117,14 @@ class Session:
             if self.opening.refused is not None:
                 raise self.opening.refused[0]
             found = self._begun(graph, modules, whole=whole, resumed=resumed)
+        except BeginAnew:
+            raise
         except DiagnosticError as error:
             if not self.options.strict and self.opening.refused is None:
-                self.opening.close(graph, read_inputs(graph), error)
+                self.opening.close(graph, error)
+            self.opening.forget()
+            raise
+        except BaseException:
             self.opening.forget()
             raise
         self.opening.forget()
@@ -210,11 +216,13 @@ class Session:
             given = given.of(inputs.steps)
         else:
             given = given.without(graph.scope.is_left_out, inputs.steps)
-        if self.options.meaning.dims:
-            return replace(given, dims={**given.dims, **self.opening.learned})
-        ndim = {item.key: item.tensor.ndim for item in inputs.steps}
-        known = {k: axes for k, axes in self.dims.items() if ndim.get(k) == len(axes)}
-        return replace(given, dims=known)
+        dims = given.dims
+        if not self.options.meaning.dims:
+            ndim = {item.key: item.tensor.ndim for item in inputs.steps}
+            dims = {
+                k: axes for k, axes in self.dims.items() if ndim.get(k) == len(axes)
+            }
+        return replace(given, dims={**dims, **self.opening.learned})
 
     def _entry(self, fixed: Mapping[str, int]) -> str:
         for name, sizes in self.options.entries.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -298,6 +299,37 @@ def test_what_does_not_fit_is_compiled_as_dynamo_would_by_itself(
     for given in (x, larger):
         torch.testing.assert_close(fitting(given), other(given))
     assert report().graphs[-1].module is not None
+
+
+class ReadingAStride(Stack):
+    """Reads a stride, which is no input of a step, of what lies apart."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not x.is_contiguous():
+            x = x * x.stride(0)
+        return super().forward(x)
+
+
+def test_a_frame_that_could_not_be_read_leaves_the_next_one_alone(
+    tmp_path: Path,
+) -> None:
+    model = evaluated(ReadingAStride())
+    step = compiled(model, write(tmp_path), strict=False)
+    apart = torch.randn(4, 16)[:, :8]
+    with pytest.warns(ScheduleWarning):
+        torch.testing.assert_close(step(apart), model(apart))
+    x = torch.randn(4, 8)
+    torch.testing.assert_close(step(x), model(x))
+    assert [one.module is None for one in report().graphs] == [True, False]
+
+
+def test_marks_of_other_axes_stay(tmp_path: Path) -> None:
+    step = compiled(evaluated(Stack()), write(tmp_path))
+    x = torch.randn(4, 8)
+    torch._dynamo.mark_static(x, 1)
+    before = {name: copy(value) for name, value in vars(x).items()}
+    step(x)
+    assert vars(x) == before
 
 
 def test_marks_of_the_caller_stay(tmp_path: Path) -> None:

@@ -12,6 +12,16 @@ from tests.integrations.dynamo.compiling import compiled
 from tests.integrations.dynamo.models import HALVES, Block, Stack, write
 
 
+def runs_scheduled(model: nn.Module, folder: Path, *rows: int) -> None:
+    """One module for all numbers of rows, with the model's results."""
+    step = compiled(model.eval(), write(folder, HALVES, "halves.dfs"))
+    for count in rows:
+        x = torch.randn(count, 8)
+        torch.testing.assert_close(step(x), model(x))
+    (graph,) = report().graphs
+    assert graph.module == "executors/halves.py"
+
+
 class PaddedStack(Stack):
     """Decides by sizes before its first operation."""
 
@@ -27,12 +37,7 @@ class PaddedStack(Stack):
 
 
 def test_sizes_are_read_before_the_first_operation(tmp_path: Path) -> None:
-    model = PaddedStack().eval()
-    step = compiled(model, write(tmp_path, HALVES, "halves.dfs"))
-    x = torch.randn(6, 8)
-    torch.testing.assert_close(step(x), model(x))
-    (graph,) = report().graphs
-    assert graph.module == "executors/halves.py"
+    runs_scheduled(PaddedStack(), tmp_path, 6)
 
 
 class SharingStack(Stack):
@@ -45,13 +50,7 @@ class SharingStack(Stack):
 
 
 def test_a_chunk_of_everything_is_the_tensor(tmp_path: Path) -> None:
-    model = SharingStack().eval()
-    step = compiled(model, write(tmp_path, HALVES, "halves.dfs"))
-    for rows in (6, 9):
-        x = torch.randn(rows, 8)
-        torch.testing.assert_close(step(x), model(x))
-    (graph,) = report().graphs
-    assert graph.module == "executors/halves.py"
+    runs_scheduled(SharingStack(), tmp_path, 6, 9)
 
 
 class StackingBlock(Block):
@@ -67,13 +66,7 @@ class StackingBlock(Block):
 def test_chunks_of_a_multiple_of_the_rows(tmp_path: Path) -> None:
     model = Stack()
     model.layers = nn.ModuleList(StackingBlock() for _ in range(3))
-    model.eval()
-    step = compiled(model, write(tmp_path, HALVES, "halves.dfs"))
-    for rows in (4, 7):
-        x = torch.randn(rows, 8)
-        torch.testing.assert_close(step(x), model(x))
-    (graph,) = report().graphs
-    assert graph.module == "executors/halves.py"
+    runs_scheduled(model, tmp_path, 4, 7)
 
 
 class UnevenStack(Stack):
@@ -84,7 +77,5 @@ class UnevenStack(Stack):
 
 
 def test_chunks_of_an_axis_of_one_size_are_torchs(tmp_path: Path) -> None:
-    model = UnevenStack().eval()
-    step = compiled(model, write(tmp_path, HALVES, "halves.dfs"))
-    x = torch.randn(6, 8)
-    torch.testing.assert_close(step(x), model(x))
+    """What is not rows is left as it is."""
+    runs_scheduled(UnevenStack(), tmp_path, 6)
