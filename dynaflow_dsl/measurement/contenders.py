@@ -132,7 +132,7 @@ def _captured(call: Call) -> Call:
     torch.cuda.current_stream().wait_stream(side)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    # Other threads may ask for their events meanwhile: those of NCCL, and our watch.
+    # Threads of NCCL, and our watch, ask for their events meanwhile.
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         outputs = call()
 

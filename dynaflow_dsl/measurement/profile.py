@@ -78,7 +78,7 @@ def profile_step(
     if replay:
         graph = torch.cuda.CUDAGraph()
         try:
-            # Other threads may ask for their events meanwhile: those of NCCL, and our watch.
+            # Threads of NCCL, and our watch, ask for their events meanwhile.
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 kept = watch.run(executor, arguments)
         except Exception as error:  # whatever cannot be captured

@@ -104,7 +104,7 @@ class Replayed(_OnDevice):
         super().__init__(load, arguments, state)
         self._given = copied(arguments)
         self._graph = torch.cuda.CUDAGraph()
-        # Other threads may ask for their events meanwhile: those of NCCL, and our watch.
+        # Threads of NCCL, and our watch, ask for their events meanwhile.
         with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
             self._outputs = self._watch.run(self._executor, self._given)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from dynaflow_dsl.kernels import lanes, transports
+from dynaflow_dsl.kernels import lanes, peers, transports
 from dynaflow_dsl.kernels.host import HostPeers
 from dynaflow_dsl.kernels.symmetric import SymmetricPeers
 from dynaflow_dsl.kernels.transports import Seat, kind_of
