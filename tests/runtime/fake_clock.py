@@ -79,7 +79,7 @@ def fake_cuda(monkeypatch: pytest.MonkeyPatch, *, captures: bool = True) -> None
             self.replays += 1
 
     @contextmanager
-    def capture(graph: Any) -> Iterator[None]:
+    def capture(graph: Any, capture_error_mode: str) -> Iterator[None]:
         yield
         if not captures:
             raise RuntimeError("operation not permitted when stream is capturing")
