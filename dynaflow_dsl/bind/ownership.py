@@ -21,6 +21,7 @@ from dynaflow_dsl.bind.selectors import (
     Scope,
     contains_rest,
     evaluate,
+    match_each,
     match_modules,
 )
 from dynaflow_dsl.bind.unmatched import no_iteration_having, without_operations
@@ -64,16 +65,8 @@ def iteration_paths(
 
     if section.each is None:
         return ("",)
-    having = section.each.having
-
-    def chosen(path: str) -> bool:
-        if having is None:
-            return path in modules.below
-        wanted = match_modules(modules, path, having.pattern)
-        return any(found in modules.below for found in wanted)
-
-    found = match_modules(modules, "", section.each.path.pattern)
-    return tuple(sorted(filter(chosen, found), key=first_operation))
+    found = match_each(section.each, modules, modules.below)
+    return tuple(sorted(found, key=first_operation))
 
 
 def assign(

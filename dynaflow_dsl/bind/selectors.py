@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
@@ -13,6 +13,7 @@ from dynaflow_dsl.graph.model import Operation
 from dynaflow_dsl.operations.names import matches_name, matches_operator
 from dynaflow_dsl.resolve.model import (
     DifferenceSelector,
+    Each,
     FirstMatchSelector,
     OperationsSelector,
     OwnSelector,
@@ -134,6 +135,19 @@ def match_modules(
         path = ".".join((*base, *pattern))
         return (path,) if path in modules.known else ()
     return _matching(modules.paths, tuple(base), pattern)
+
+
+def match_each(each: Each, modules: Modules, runs: Container[str]) -> tuple[str, ...]:
+    """Paths of the modules that a section repeats over, of those that run."""
+    found = match_modules(modules, "", each.path.pattern)
+    if each.having is None:
+        return tuple(path for path in found if path in runs)
+    wanted = each.having.pattern
+    return tuple(
+        path
+        for path in found
+        if any(inner in runs for inner in match_modules(modules, path, wanted))
+    )
 
 
 @lru_cache(maxsize=1024)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 
-from dynaflow_dsl.bind.selectors import Modules, Scope, match_modules, modules_of
+from dynaflow_dsl.bind.selectors import Modules, Scope, match_each, modules_of
 from dynaflow_dsl.resolve.model import (
     DifferenceSelector,
     FirstMatchSelector,
@@ -146,11 +146,7 @@ def _scopes(section: Section, modules: Modules) -> Iterator[Scope]:
 def _iterations(section: Section, modules: Modules) -> tuple[str, ...]:
     if section.each is None:
         return ("",)
-    found = match_modules(modules, "", section.each.path.pattern)
-    having = section.each.having
-    if having is None:
-        return found
-    return tuple(p for p in found if match_modules(modules, p, having.pattern))
+    return match_each(section.each, modules, modules.known)
 
 
 def _with_ancestors(paths: Iterable[str]) -> dict[str, None]:
