@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from importlib import metadata
 
 import torch
@@ -25,7 +26,10 @@ from dynaflow_dsl.runtime.groups import (
     timeout_of,
 )
 from dynaflow_dsl.runtime.module_map import ModuleMap
-from dynaflow_dsl.runtime.stalls import StallWatch, before, device_mark
+from dynaflow_dsl.runtime.progress import DeviceProgress
+from dynaflow_dsl.runtime.stalls import StallWatch
+
+_log = logging.getLogger("dynaflow_dsl.runtime")
 
 # How process groups speak of ranks that are gone or late.
 _OF_A_GROUP = re.compile(
@@ -83,8 +87,9 @@ class Ranks:
         if self.watched is not None and self._steps:
             shortest = min(timeout_of(self._met[role]) for role in self._steps)
             if self.stalls is None:
-                self.stalls = StallWatch(partial(device_mark, self.watched))
-            self.stalls.watch(before(shortest))
+                self.stalls = _stall_watch(self.watched, self._others_said)
+            if self.stalls is not None:
+                self.stalls.watch(shortest)
 
     def before_step(self, step: str, sizes: Mapping[str, int]) -> None:
         """Compare the step that begins with those of other ranks. Raises RankError.
@@ -112,6 +117,9 @@ class Ranks:
                     f"for {step}, and not all of the others were: {_first_line(error)}"
                     f"{steps.others_said()}.",
                 ) from error
+
+    def _others_said(self) -> str:
+        return "".join(steps.others_said() for steps in self._steps.values())
 
     @contextmanager
     def replayed(self, step: str) -> Iterator[None]:
@@ -208,6 +216,15 @@ def statement_of(
         if not name.endswith("_rank")
     }
     return said | {"DFSC_SEQUENTIAL": "1" if sequential else "0"}
+
+
+def _stall_watch(device: torch.device, said: Callable[[], str]) -> StallWatch | None:
+    """What watches a device; None where its driver cannot say how far it has come."""
+    try:
+        return StallWatch(DeviceProgress(device), said=said)
+    except (OSError, RuntimeError, AttributeError) as error:
+        _log.warning("steps that hang are left to the process groups: %s", error)
+        return None
 
 
 @cache
