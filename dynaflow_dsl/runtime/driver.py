@@ -9,9 +9,8 @@ import ctypes
 from functools import cache
 from typing import Any
 
-# Wait until the number is equal; write it behind a fence for the whole system, or as
-# soon as the stream comes to it.
-_EQUAL, _FENCED, _UNFENCED = 1, 0, 1
+# Wait until the number is equal; write it behind a fence for the whole system.
+_EQUAL, _FENCED = 1, 0
 
 
 def wait_value(stream: int, address: int, value: int) -> None:
@@ -19,13 +18,12 @@ def wait_value(stream: int, address: int, value: int) -> None:
     _memory_operation("cuStreamWaitValue32_v2", stream, address, value, _EQUAL)
 
 
-def write_value(stream: int, address: int, value: int, *, fenced: bool = True) -> None:
+def write_value(stream: int, address: int, value: int) -> None:
     """Let a stream write 32 bits when it comes there; a graph captures that.
 
-    With `fenced`, who sees the value sees all that the stream has written before it.
+    Who sees the value sees all that the stream has written before it.
     """
-    kind = _FENCED if fenced else _UNFENCED
-    _memory_operation("cuStreamWriteValue32_v2", stream, address, value, kind)
+    _memory_operation("cuStreamWriteValue32_v2", stream, address, value, _FENCED)
 
 
 def _memory_operation(

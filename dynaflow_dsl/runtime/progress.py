@@ -1,8 +1,8 @@
 """What a device has come to, written by itself into memory of the host.
 
-A device that hangs answers nobody: a thread that asks it for an event may wait for the
-one that fills its queue. Reading memory asks nobody. A stream writes there when it comes
-to the place (stream memory operations of the driver, which take no SM), also in a
+A device that hangs answers nobody: a thread that asks it for an event may wait for
+the one that fills its queue. Reading memory asks nobody. A stream writes there when it
+comes to the place (stream memory operations of the driver, which take no SM), also in a
 captured graph, where constants are written again in each replay.
 """
 
@@ -44,11 +44,12 @@ _KEPT: list[torch.Tensor] = []
 class DeviceProgress:
     """See `Progress`, of a CUDA device.
 
+    Without `collectives`, what begins leaves no trace, and takes no time of the device.
     Raises OSError or RuntimeError where its driver cannot write so. In a capture that
     is somebody else's, a mark is done at once: nothing here knows when it is replayed.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, *, collectives: bool = True) -> None:
         assert device.index is not None
         self._index: int = device.index
         with torch.inference_mode(False), torch.cuda.device(device):
@@ -59,7 +60,8 @@ class DeviceProgress:
                 memory.data_ptr()
             )
             # Where it cannot be done it fails here.
-            write_value(self._stream(), self._place, 0, fenced=False)
+            write_value(self._stream(), self._place, 0)
+        self._collectives = collectives
         self._rows: dict[int, int] = {}
         # Rows of streams that have begun something, and how many marks each row has.
         self._used: set[int] = set()
@@ -67,7 +69,7 @@ class DeviceProgress:
 
     def begun(self, number: int) -> None:
         """See `Progress`."""
-        if (row := self._row()) is not None:
+        if self._collectives and (row := self._row()) is not None:
             self._used.add(row)
             self._write(2 * row, number)
 
@@ -102,7 +104,7 @@ class DeviceProgress:
         # The default stream has one number on all devices.
         with torch.cuda.device(self._index):
             stream = self._stream()
-            write_value(stream, self._place + 4 * place, number, fenced=False)
+            write_value(stream, self._place + 4 * place, number)
 
 
 def _done() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -221,7 +222,10 @@ def statement_of(
 def _stall_watch(device: torch.device, said: Callable[[], str]) -> StallWatch | None:
     """What watches a device; None where its driver cannot say how far it has come."""
     try:
-        return StallWatch(DeviceProgress(device), said=said)
+        # Named for measuring what it takes.
+        collectives = os.environ.get("DFSC_PROGRESS") != "0"
+        progress = DeviceProgress(device, collectives=collectives)
+        return StallWatch(progress, said=said)
     except (OSError, RuntimeError, AttributeError) as error:
         _log.warning("steps that hang are left to the process groups: %s", error)
         return None

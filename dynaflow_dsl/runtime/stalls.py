@@ -2,10 +2,11 @@
 
 On a CUDA device the host goes on while a collective waits for a rank that never comes,
 and a step that is one CUDA graph has no places at all. NCCL's own watchdog ends the
-process when the group's timeout is over and speaks of numbers of collectives; of what
-waits at a flag in memory that ranks share, it knows nothing. A thread here looks at the
-steps, says shortly before the timeout which one has not ended, and ends the process when
-it is over. It calls nothing of CUDA's, which might wait for the device as well.
+process when the group's timeout is over and speaks of numbers of collectives; of those
+in a replayed graph, and of what waits at a flag in memory that ranks share, it knows
+nothing. A thread here looks at the steps, says shortly before the timeout which one has
+not ended, and ends the process when it is over. It calls nothing of CUDA's, which might
+wait for the device as well.
 """
 
 from __future__ import annotations
@@ -148,8 +149,11 @@ class StallWatch:
 
     def _where(self, begun: _Begun) -> str:
         """Where the device is, or what the host has started last, in a sentence."""
-        found = [self._collectives[number - 1] for number in self._progress.standing()
-                 if number]
+        found = [
+            self._collectives[number - 1]
+            for number in self._progress.standing()
+            if number
+        ]
         here = dict.fromkeys(
             describe() for step, describe in found if step == begun.step
         )

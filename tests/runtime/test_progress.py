@@ -1,4 +1,4 @@
-"""What a device writes of its progress, with a driver and streams that the test holds."""
+"""What a device writes of its progress, with a driver that the test holds."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Machine:
         monkeypatch.setattr(progress, "device_pointer", lambda address: address)
         monkeypatch.setattr(progress, "write_value", self.write)
 
-    def write(self, stream: int, address: int, value: int, *, fenced: bool) -> None:
+    def write(self, stream: int, address: int, value: int) -> None:
         if self.capturing:
             self.graph.append((address, value))
         else:
@@ -127,6 +127,17 @@ def test_a_graph_writes_its_numbers_in_each_replay(machine: Machine) -> None:
         machine.run(0)
         assert device.standing() == [0]
         assert mark()
+
+
+def test_collectives_may_leave_no_trace(machine: Machine) -> None:
+    device = DeviceProgress(torch.device("cuda", 0), collectives=False)
+    machine.run(0)
+    device.begun(7)
+    mark = device.mark()
+    assert device.standing() == []
+    assert len(machine.queues[0]) == 1
+    machine.run(0)
+    assert mark()
 
 
 def test_more_streams_than_there_are_places_for_are_not_watched(
