@@ -88,6 +88,24 @@ def players() -> dict[str, torch.distributed.ProcessGroup]:
     return {name: group for name, group in _PLAYERS.items() if ":" not in name}
 
 
+def playing_or_named(
+    roles: Iterable[str],
+) -> dict[str, torch.distributed.ProcessGroup]:
+    """By role, the group that plays it, or that torch knows by this name.
+
+    Roles that have none are left out.
+    """
+    found = ((role, _PLAYERS.get(role) or _named_by_torch(role)) for role in roles)
+    return {role: group for role, group in found if group is not None}
+
+
+def has_others(role: str, group: torch.distributed.ProcessGroup) -> bool:
+    """Whether other processes are in the group that plays a role."""
+    if is_stand_in(role) or not is_known_to_torch(group) or group.size() == 1:
+        return False
+    return str(torch.distributed.get_backend(group)) != "fake"
+
+
 def role_of(name: str) -> str:
     """The role of a group: `tp` of `tp:comm`."""
     return name.partition(":")[0]
@@ -125,15 +143,22 @@ def _named_by_torch(name: str) -> torch.distributed.ProcessGroup | None:
     return found
 
 
-def host_group(role: str) -> torch.distributed.ProcessGroup:
-    """A group of the ranks of `role` for what their hosts tell each other: one of gloo.
+def host_group(
+    role: str, group: torch.distributed.ProcessGroup
+) -> torch.distributed.ProcessGroup:
+    """A group of gloo, of the ranks of `group`, for what their hosts tell each other.
+
+    `group` plays `role`, or torch knows it by this name.
 
     It is made once, by all ranks together. Raises RankError (DFS817) as
     `make_stream_groups` does.
     """
     name = f"{role}:{_HOST}"
+    if name in _PLAYERS and _named_by_torch(name) is None:
+        # As in `make_stream_groups`.
+        _release(name)
     if name not in _PLAYERS:
-        bind_group(name, _of_same_ranks(name, _PLAYERS[role], "gloo"))
+        bind_group(name, _of_same_ranks(name, group, "gloo"))
     return _PLAYERS[name]
 
 
