@@ -4,8 +4,8 @@ r"""What a strategy would gain on more ranks than there are: simulated, not meas
         --megabytes attn_reduce=134 mlp_reduce=134 --bandwidth 150 --latency 8
 
 The plan is the one that `dfsc compile` writes: its steps, streams and waits, in order.
-How long a step takes is given, or read off measurements with two ranks (`--profile`,
-`--bench`, `--transports`). Steps of layers count; what surrounds them takes no time
+How long a step takes is given, or read off measurements with one rank (`--profile`)
+and two (`--bench`, `--transports`). Steps of layers count; what surrounds them takes no time
 unless it is given. Model arguments such as `-M layers=32` are those of `dfsc compile`;
 widths do not change a plan, so that the model may be tiny.
 """

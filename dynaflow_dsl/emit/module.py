@@ -116,9 +116,9 @@ def emit(
         kernels=writer.functions.kernels.imported,
         graphs=digests,
         ranks={
-            graph.entry: found
+            graph.entry: alike
             for graph in (p.plan.binding.graph for p in plans)
-            if (found := rank_digests(graph)) is not None
+            if (alike := rank_digests(graph)) is not None
         },
         model=model,
         lines=plan_lines(origins, writer.lines),

@@ -47,7 +47,7 @@ def program(*statements: Statement) -> Program:
 
 
 def ran(
-    given: Program, slower: float = 1.0, **costs: Cost
+    given: Program, costs: dict[str, Cost], slower: float = 1.0
 ) -> dict[str, tuple[float, float]]:
     found = simulate(given, ("main", "comm"), lambda one: costs[one.part], slower)
     return {one.call.part: (one.begin, one.end) for one in found}
@@ -55,7 +55,7 @@ def ran(
 
 def test_two_steps_that_compute_at_once_share_the_device() -> None:
     given = program(call("short", "main"), call("long", "comm"))
-    assert ran(given, short=Cost(1.0), long=Cost(3.0)) == {
+    assert ran(given, {"short": Cost(1.0), "long": Cost(3.0)}) == {
         "short": (0.0, 2.0),
         "long": (0.0, 4.0),
     }
@@ -64,15 +64,15 @@ def test_two_steps_that_compute_at_once_share_the_device() -> None:
 def test_what_is_moved_leaves_the_device_to_others_or_slows_it_down() -> None:
     given = program(call("compute", "main"), call("move", "comm"))
     costs = {"compute": Cost(3.0), "move": Cost(0.0, 2.0)}
-    assert ran(given, **costs) == {"compute": (0.0, 3.0), "move": (0.0, 2.0)}
+    assert ran(given, costs) == {"compute": (0.0, 3.0), "move": (0.0, 2.0)}
     # Two seconds at half the pace, and two more.
-    slow = ran(given, slower=2.0, **costs)
+    slow = ran(given, costs, slower=2.0)
     assert slow == {"compute": (0.0, 4.0), "move": (0.0, 2.0)}
 
 
 def test_two_transports_share_the_link_and_a_step_may_do_both() -> None:
     given = program(call("both", "main"), call("move", "comm"))
-    assert ran(given, both=Cost(1.0, 1.0), move=Cost(0.0, 2.0)) == {
+    assert ran(given, {"both": Cost(1.0, 1.0), "move": Cost(0.0, 2.0)}) == {
         "both": (0.0, 3.0),
         "move": (0.0, 3.0),
     }
@@ -90,7 +90,7 @@ def test_waits_are_for_the_record_before_them() -> None:
         call("d", "comm"),
     )
     costs = dict.fromkeys("abcd", Cost(1.0))
-    found = ran(given, **{**costs, "b": Cost(0.0, 4.0)})
+    found = ran(given, {**costs, "b": Cost(0.0, 4.0)})
     assert found == {
         "a": (0.0, 1.0),
         "b": (1.0, 5.0),
