@@ -172,8 +172,8 @@ def _queues(
                 queues[stream].append(_Awaited(latest[event]))
             case Join():
                 others = [stream for stream in streams if stream != MAIN]
-                for event in [record(stream) for stream in others]:
-                    queues[MAIN].append(_Awaited(event))
+                for number in [record(stream) for stream in others]:
+                    queues[MAIN].append(_Awaited(number))
                 whole = record(MAIN)
                 for stream in others:
                     queues[stream].append(_Awaited(whole))
