@@ -5,9 +5,9 @@ r"""What a strategy would gain on more ranks than there are: simulated, not meas
 
 The plan is the one that `dfsc compile` writes: its steps, streams and waits, in order.
 How long a step takes is given, or read off measurements with one rank (`--profile`)
-and two (`--bench`, `--transports`). Steps of layers count; what surrounds them takes no time
-unless it is given. Model arguments such as `-M layers=32` are those of `dfsc compile`;
-widths do not change a plan, so that the model may be tiny.
+and two (`--bench`, `--transports`). Steps of layers count; what surrounds them takes no
+time unless it is given. Model arguments such as `-M layers=32` are those of `dfsc
+compile`; widths do not change a plan, so that the model may be tiny.
 """
 
 from __future__ import annotations
