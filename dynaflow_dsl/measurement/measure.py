@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
+from typing import TypeVar
 
 import torch
 from torch.utils._pytree import tree_map
@@ -21,6 +23,8 @@ from dynaflow_dsl.measurement.rounds import (
 )
 
 MICRO = 1e6
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,7 @@ def measure(
     """Every contender of `names`, and how it relates to each of `references`.
 
     Of ranks that measure together, `tell` brings the words of each to all: a contender
-    that fails on one of them is left out on all.
+    that fails on one of them is left out on all, and the others are measured.
     """
     calls: dict[str, Callable[[], object]] = {}
     firsts: dict[str, float] = {}
@@ -89,21 +93,13 @@ def measure(
     for name in names:
         taken = _reserved(case.device)
         start = clock()
-        failed = call = result = None
         try:
-            call = make(case, name)
-            result = call()
-            wait()
+            call = _on_all(partial(make, case, name), tell)
+            result = _on_all(partial(_steps, call, 1, wait), tell)
             firsts[name] = clock() - start
-            for _ in range(3):
-                result = call()
-            wait()
-        except Exception as error:
-            first = str(error).strip().partition("\n")[0]
-            failed = f"{type(error).__name__}: {first}"
-        said = [one for one in tell(failed) if one is not None]
-        if call is None or said:
-            failures[name] = Failure(said[0])
+            result = _on_all(partial(_steps, call, 3, wait), tell)
+        except _Failed as failed:
+            failures[name] = Failure(str(failed))
             continue
         calls[name] = call
         if expected is None:
@@ -117,6 +113,38 @@ def measure(
         for name in calls
     }
     return {name: rows.get(name) or failures[name] for name in names}
+
+
+class _Failed(Exception):
+    """Why a contender cannot run, on this rank or another."""
+
+
+def _on_all(work: Callable[[], T], tell: Tell) -> T:
+    """What `work` gives; raises _Failed on all ranks where it fails on one.
+
+    So no rank goes on into collectives in which another one is missing.
+    """
+    done: list[T] = []
+    reason = None
+    try:
+        done.append(work())
+    except Exception as error:
+        first = str(error).strip().partition("\n")[0]
+        reason = f"{type(error).__name__}: {first}"
+    said = [one for one in tell(reason) if one is not None]
+    if said:
+        raise _Failed(said[0])
+    return done[0]
+
+
+def _steps(
+    call: Callable[[], object], count: int, wait: Callable[[], object]
+) -> object:
+    """The result of the last of some steps, which has ended."""
+    for _ in range(count):
+        result = call()
+    wait()
+    return result
 
 
 def _row(

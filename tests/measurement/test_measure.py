@@ -9,8 +9,12 @@ import torch
 from dynaflow_dsl.measurement import measure as measuring
 from dynaflow_dsl.measurement.contenders import (
     EVERYWHERE,
+    EXCHANGES,
     ON_CUDA,
+    REFERENCES,
     Case,
+    Kind,
+    known_for,
     largest_difference,
     make,
     names_for,
@@ -92,9 +96,35 @@ def test_a_result_that_is_no_number_is_far_from_one_that_is() -> None:
     assert largest_difference(-masked, masked) == float("inf")
 
 
-def test_contenders_of_a_device() -> None:
-    assert names_for(CPU) == EVERYWHERE
-    assert names_for(torch.device("cuda", 0)) == ON_CUDA
+def test_ranks_do_not_begin_a_step_that_one_of_them_has_not() -> None:
+    """They would wait in its collectives."""
+    called: list[str] = []
+
+    def made(name: str) -> Callable[[], Any]:
+        return lambda: called.append(name) or torch.ones(2)
+
+    def tell(word: object) -> list[object]:
+        return [word, None if called else "OutOfMemoryError: not here"]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measuring, "make", lambda _, name: made(name))
+        rows = measure(case(), ("one",), (), 5, 1e-6, lambda: 0.0, tell)
+    assert rows["one"] == Failure("OutOfMemoryError: not here")
+    assert not called
+
+
+def test_contenders_of_a_step() -> None:
+    gpu = torch.device("cuda", 0)
+    assert names_for(Kind(CPU)) == known_for(Kind(CPU)) == EVERYWHERE
+    assert names_for(Kind(gpu)) == known_for(Kind(gpu)) == ON_CUDA
     assert set(EVERYWHERE) < set(ON_CUDA)
+    # What reads counts on the host is captured by those that do without.
+    moe = Kind(gpu, waits=True, exchanges=True)
+    left = ("eager", "torch.compile", "sequential", "scheduled", "scheduled, copying")
+    assert names_for(moe) == (*left, *EXCHANGES)
+    assert known_for(moe) == (*ON_CUDA, *EXCHANGES)
+    # Nobody to exchange with.
+    assert names_for(Kind(gpu, waits=True)) == left
+    assert set(EXCHANGES) < set(REFERENCES) < {*ON_CUDA, *EXCHANGES}
     with pytest.raises(ValueError, match="no contender is named eagre"):
         make(case(), "eagre")
