@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from dynaflow_dsl.measurement import contenders
 from dynaflow_dsl.measurement.contenders import largest_difference
 from dynaflow_dsl.measurement.exchanges import AllGather, AllToAll, exchanged_by
 from dynaflow_dsl.models.exchange import combine, dispatch
@@ -99,6 +101,62 @@ def compare(
     return found
 
 
+class Layers(torch.nn.Module):
+    """Some layers of experts, and what a compiler has to do between them."""
+
+    def __init__(self, choices: Choices, world: int) -> None:
+        super().__init__()
+        self.choices, self.world = choices, world
+
+    def forward(self, tokens: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        return step(tokens + 1, self.choices, weights * 2, self.world)[-1] - 1
+
+
+def compiled(rank: int, world: int) -> dict[str, float]:
+    """The contenders as they are made, but for what needs a device to capture."""
+    choices = choices_of("uneven", rank, world, 9, 1)
+    case = contenders.Case(
+        adapted=lambda: Layers(choices, world),
+        load=lambda: None,
+        arguments=(torch.randn(9, WIDTH), torch.rand(9, CHOICES)),
+        in_place=(),
+        device=CPU,
+    )
+    # Inductor would import Triton's own library, which is interpreted here.
+    contenders._compiled = lambda case, mode: torch.compile(
+        case.adapted(), backend="aot_eager", fullgraph=True, dynamic=False
+    )
+    contenders._captured = twice
+    expected = contenders.make(case, "eager")()
+    return {
+        name: largest_difference(contenders.make(case, name)(), expected)
+        for name in contenders.EXCHANGES
+    }
+
+
+def twice(call: Callable[[], Any]) -> Callable[[], Any]:
+    """Where steps are warmed up and captured, as many of them as there may be."""
+    call()
+    result = call()
+    return lambda: result
+
+
+def refused(rank: int, world: int) -> dict[str, str]:
+    """Every rank says it, also one that has room for what it gets."""
+    tokens, experts = torch.ones(9, WIDTH), torch.zeros(9, 1, dtype=torch.int64)
+    said: dict[str, str] = {}
+    for way in (AllToAll(), AllGather()):
+        try:
+            way.dispatch(tokens, experts, 9 * world - 1, LOCAL, world, "ep")
+        except RuntimeError as error:
+            said[type(way).__name__] = str(error)
+    return said
+
+
+def say(case: str, found: Mapping[str, object]) -> None:
+    print(json.dumps({"case": case, **found}), flush=True)
+
+
 def main(rank: int, world: int, store: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group(
@@ -111,12 +169,10 @@ def main(rank: int, world: int, store: str) -> None:
     assert dist.group.WORLD is not None
     bind_group("ep", dist.group.WORLD)
     for how in ROUTINGS:
-        for dtype in (torch.float32, torch.bfloat16):
-            for tokens in (9, 70):
-                found = compare(how, rank, world, tokens, dtype)
-                case = f"{how}, {tokens} tokens, {dtype}"
-                print(json.dumps({"case": case, **found}), flush=True)
-    sys.stdout.flush()
+        say(how, compare(how, rank, world, 9, torch.float32))
+    say("bfloat16", compare("uneven", rank, world, 70, torch.bfloat16))
+    say("compiled", compiled(rank, world))
+    say("no room", refused(rank, world))
     os._exit(0)
 
 
