@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from dynaflow_dsl.bind.model import Binding
+from dynaflow_dsl.bind.uses import waits_on_host
 from dynaflow_dsl.cli.foreign import faults_shown, import_module_file
 from dynaflow_dsl.cli.given_files import given_by_file
 from dynaflow_dsl.cli.launched import (
@@ -180,6 +181,11 @@ def _bench(
     for name in chosen:
         if name not in known:
             raise click.UsageError(f"--only: choose from {', '.join(known)}")
+    if not request.names and (left := [name for name in known if name not in chosen]):
+        reporter.say(
+            f"{graph.entry} waits for the device, so that no graph can hold it as it "
+            f"is: left out are {'; '.join(left)}"
+        )
     sizes = sizes_to_measure(binding.graph, binding.schedule, request.size)
     phases = phases_of(graph, sizes)
     arguments = loaded.arguments(graph.entry, sizes)
@@ -238,7 +244,7 @@ def _kind(graph: Graph, device: Any) -> Any:
     from dynaflow_dsl.measurement.contenders import Kind
     from dynaflow_dsl.measurement.exchanges import exchanges_tokens
 
-    waits = any("host" in one.tags for one in graph.operations)
+    waits = any(map(waits_on_host, graph.operations))
     return Kind(device, waits, exchanges_tokens(graph))
 
 

@@ -173,10 +173,26 @@ def _all_to_all(case: Case) -> Call:
     with exchanged_by(exchange, case.device):
         call()
         exchange.repeat()
-        return _captured(call)
+        return _captured(call, exchange)
 
 
-def _captured(call: Call) -> Call:
+@dataclass(frozen=True, slots=True)
+class _Replay:
+    """A step in one CUDA graph.
+
+    `kept` is whatever owns memory that the graph reads and not the model.
+    """
+
+    graph: torch.cuda.CUDAGraph
+    outputs: Any
+    kept: tuple[object, ...]
+
+    def __call__(self) -> Any:
+        self.graph.replay()
+        return self.outputs
+
+
+def _captured(call: Call, *kept: object) -> Call:
     """A step in one CUDA graph; what cannot be captured raises RuntimeError.
 
     A step that waits for the device is found before anything is captured.
@@ -201,12 +217,7 @@ def _captured(call: Call) -> Call:
             abandon(graph, torch.cuda.current_device(), pool)
             raise
     torch.cuda.current_stream().wait_stream(side)
-
-    def replay() -> Any:
-        graph.replay()
-        return outputs
-
-    return replay
+    return _Replay(graph, outputs, (call, *kept))
 
 
 @contextmanager

@@ -134,7 +134,7 @@ def compiled(rank: int, world: int) -> dict[str, float]:
     }
 
 
-def twice(call: Callable[[], Any]) -> Callable[[], Any]:
+def twice(call: Callable[[], Any], *kept: object) -> Callable[[], Any]:
     """Where steps are warmed up and captured, as many of them as there may be."""
     call()
     result = call()
