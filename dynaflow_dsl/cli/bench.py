@@ -114,8 +114,9 @@ def command(
 
     Everything runs in this process, on the same inputs, in alternating rounds, each
     call on an idle device. Times are medians over rounds, ratios are paired, and their
-    intervals hold 95%. `host` is the time until a call returns. Started by torchrun,
-    all ranks run together, and the slowest of them counts.
+    intervals hold 95%. `host` is the time until a call returns, `apart` how far its
+    results are from those of the first contender. Started by torchrun, all ranks run
+    together, and the slowest of them counts.
     """
     project = current_project(reporter)
     files = chosen_files(project, paths)

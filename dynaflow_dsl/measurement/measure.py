@@ -49,7 +49,8 @@ class Row:
     `wall` and `host` are of calls on an idle device, with `ratios` of walls; `steady`
     is of calls that follow each other at once, with `steady_ratios`. `first` is seconds
     from its making to the end of its first step, in a process that others have warmed;
-    `apart` how far its result is from that of the first contender.
+    `apart` how far its result is from that of the first contender, on the rank where
+    it is farthest.
     """
 
     wall: tuple[float, ...]
@@ -104,7 +105,7 @@ def measure(
         calls[name] = call
         if expected is None:
             expected = _copied(result)
-        apart[name] = largest_difference(result, expected)
+        apart[name] = max(tell(largest_difference(result, expected)))
         del result
         memory[name] = _memory(call, case.device, taken)
     times = alternate(calls, rounds, seconds, wait, tell)
@@ -183,7 +184,7 @@ def lines(
     references = [name for name in references if isinstance(rows.get(name), Row)]
     heads = "".join(f"  {f'of {name} [95%]':<26}" for name in references)
     head = f"{'':{width}}{'wall':>12}{'host':>10}{'steady':>10}"
-    yield f"{head}{'memory':>12}{heads}".rstrip()
+    yield f"{head}{'memory':>12}{'apart':>10}{heads}".rstrip()
     for name, row in rows.items():
         match row:
             case Failure(reason):
@@ -191,12 +192,12 @@ def lines(
             case Row():
                 line = f"{name:{width}}{median(row.wall):>9.1f} µs"
                 line += f"{median(row.host):>10.1f}{median(row.steady):>10.1f}"
-                line += f"{row.memory.total / 1e6:>9.1f} MB"
+                line += f"{row.memory.total / 1e6:>9.1f} MB{row.apart:>10.1e}"
                 for other in references:
                     line += f"  {_written(row.ratios.get(other)):<26}"
                 yield line.rstrip()
                 if row.steady_ratios:
-                    line = f"{'  steady':{width + 44}}"
+                    line = f"{'  steady':{width + 54}}"
                     for other in references:
                         line += f"  {_written(row.steady_ratios.get(other)):<26}"
                     yield line.rstrip()
