@@ -14,12 +14,14 @@ from typing import Any, TypeAlias
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from dynaflow_dsl.measurement.exchanges import AllGather, AllToAll, exchanged_by
+from dynaflow_dsl.measurement import all_gather
+from dynaflow_dsl.measurement.all_to_all import AllToAll, exchanged_by
 from dynaflow_dsl.runtime.cuda_graphs import abandon
 from dynaflow_dsl.runtime.executor import Executor
 
 Call: TypeAlias = Callable[[], Any]
 Load: TypeAlias = Callable[..., Executor]
+Backend: TypeAlias = Callable[..., Callable[..., Any]]
 
 # For every device, and for those that capture. The results of all are held against
 # those of the first.
@@ -121,8 +123,8 @@ def make(case: Case, name: str) -> Call:
         case "all-to-all, captured":
             return _all_to_all(case)
         case "all-gather, captured":
-            with exchanged_by(AllGather(), case.device):
-                return _captured(_call(_compiled(case, None), case.arguments))
+            step = _compiled(case, None, all_gather.inductor)
+            return _captured(_call(step, case.arguments))
         case "sequential":
             return _lent(_sequential(case.load), case)
         case "scheduled":
@@ -132,9 +134,13 @@ def make(case: Case, name: str) -> Call:
     raise ValueError(f"no contender is named {name}")
 
 
-def _compiled(case: Case, mode: str | None) -> Callable[..., Any]:
+def _compiled(
+    case: Case, mode: str | None, backend: str | Backend = "inductor"
+) -> Callable[..., Any]:
     """The whole model by `torch.compile`, for the sizes at hand."""
-    step: Callable[..., Any] = torch.compile(case.adapted(), dynamic=False, mode=mode)
+    step: Callable[..., Any] = torch.compile(
+        case.adapted(), dynamic=False, mode=mode, backend=backend
+    )
     return step
 
 

@@ -10,15 +10,18 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._dynamo.backends.registry import lookup_backend
+from torch._dynamo.exc import BackendCompilerFailed
 
-from dynaflow_dsl.measurement import contenders
-from dynaflow_dsl.measurement.contenders import largest_difference
-from dynaflow_dsl.measurement.exchanges import AllGather, AllToAll, exchanged_by
+from dynaflow_dsl.measurement import all_gather, contenders
+from dynaflow_dsl.measurement.all_to_all import AllToAll, exchanged_by
+from dynaflow_dsl.measurement.contenders import Case, largest_difference
 from dynaflow_dsl.models.exchange import combine, dispatch
 from dynaflow_dsl.runtime import Executor, bind_group
 
@@ -48,112 +51,140 @@ def choices_of(how: str, rank: int, world: int, tokens: int, seed: int) -> Choic
     return list(ROUTINGS[how](scores).topk(CHOICES).indices)
 
 
-def step(
-    tokens: torch.Tensor, choices: Choices, weights: torch.Tensor, world: int
-) -> list[torch.Tensor]:
-    """What each of some layers gets for its experts, and what the last one gives."""
-    seen: list[torch.Tensor] = []
-    room = world * tokens.shape[0] * CHOICES
-    for experts in choices:
-        rows, ends, arrived = dispatch(tokens, experts, room, LOCAL, world, "ep")
-        seen += [rows, ends.float(), arrived.float()]
-        number = torch.searchsorted(ends, torch.arange(room), right=True)
-        made = (rows * (1.5 + dist.get_rank() * LOCAL + number[:, None])).to(rows)
-        # What experts leave past the last row is not looked at.
-        made[int(ends[-1]) :] = float("nan")
-        given = (made, experts, weights, arrived, LOCAL, world, "ep")
-        tokens = combine(*given)
-    return [*seen, tokens]
-
-
-def compare(
-    how: str, rank: int, world: int, tokens: int, dtype: torch.dtype
-) -> dict[str, float]:
-    generator = torch.Generator().manual_seed(7 + rank)
-    given = torch.randn(tokens, WIDTH, generator=generator).to(dtype)
-    weights = torch.rand(tokens, CHOICES, generator=generator)
-    choices = choices_of(how, rank, world, tokens, 1)
-    expected = step(given, choices, weights, world)
-    found: dict[str, float] = {}
-    with exchanged_by(AllGather(), CPU):
-        found["all-gather"] = largest_difference(
-            step(given, choices, weights, world), expected
-        )
-    way = AllToAll()
-    with exchanged_by(way, CPU):
-        found["recording"] = largest_difference(
-            step(given, choices, weights, world), expected
-        )
-        way.repeat()
-        # Two steps: each begins with the counts of the first layer.
-        for _ in range(2):
-            again = step(given, choices, weights, world)
-        found["all-to-all"] = largest_difference(again, expected)
-    other = AllToAll()
-    with exchanged_by(other, CPU):
-        step(given, choices_of(how, rank, world, tokens, 2), weights, world)
-        other.repeat()
-        made = step(given, choices, weights, world)
-        found["other counts"] = largest_difference(made[-1:], expected[-1:])
-    # The operators are themselves again.
-    after = step(given, choices, weights, world)
-    found["afterwards"] = largest_difference(after, expected)
-    return found
-
-
 class Layers(torch.nn.Module):
-    """Some layers of experts, and what a compiler has to do between them."""
+    """Layers of experts, each of which multiplies by a number of its own."""
 
-    def __init__(self, choices: Choices, world: int) -> None:
+    def __init__(self, rank: int, world: int, choices: Choices) -> None:
         super().__init__()
-        self.choices, self.world = choices, world
+        self.first, self.world, self.choices = rank * LOCAL, world, choices
 
-    def forward(self, tokens: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        return step(tokens + 1, self.choices, weights * 2, self.world)[-1] - 1
+    def forward(
+        self, tokens: torch.Tensor, weights: torch.Tensor
+    ) -> list[torch.Tensor]:
+        """What each layer gets for its experts, and what the last one gives."""
+        seen: list[torch.Tensor] = []
+        room = self.world * tokens.shape[0] * CHOICES
+        weights = weights * 2
+        for experts in self.choices:
+            given = (experts, room, LOCAL, self.world, "ep")
+            rows, ends, arrived = dispatch(tokens, *given)
+            seen += [rows, ends.float(), arrived.float()]
+            number = torch.searchsorted(ends, torch.arange(room), right=True)[:, None]
+            made = (rows * (1.5 + self.first + number)).to(rows)
+            # What experts leave past the last row is not looked at.
+            made = torch.where(number < LOCAL, made, float("nan"))
+            back = (arrived, LOCAL, self.world, "ep")
+            tokens = combine(made, experts, weights, *back)
+        return [*seen, tokens]
 
 
-def compiled(rank: int, world: int) -> dict[str, float]:
-    """The contenders as they are made, but for what needs a device to capture."""
-    choices = choices_of("uneven", rank, world, 9, 1)
-    case = contenders.Case(
-        adapted=lambda: Layers(choices, world),
-        load=nothing_loaded,
-        arguments=(torch.randn(9, WIDTH), torch.rand(9, CHOICES)),
-        in_place=(),
-        device=CPU,
-    )
-    # Inductor would import Triton's own library, which is interpreted here.
-    contenders._compiled = lambda case, mode: torch.compile(
-        case.adapted(), backend="aot_eager", fullgraph=True, dynamic=False
-    )
-    contenders._captured = twice
-    expected = contenders.make(case, "eager")()
-    return {
-        name: largest_difference(contenders.make(case, name)(), expected)
-        for name in contenders.EXCHANGES
-    }
+@dataclass(frozen=True)
+class Ranks:
+    """A rank, and the inputs of its steps."""
+
+    rank: int
+    world: int
+    how: str
+    tokens: int
+    dtype: torch.dtype
+
+    def case(self, seed: int) -> Case:
+        """A step whose routing is that of the seed."""
+        generator = torch.Generator().manual_seed(7 + self.rank)
+        tokens = torch.randn(self.tokens, WIDTH, generator=generator).to(self.dtype)
+        weights = torch.rand(self.tokens, CHOICES, generator=generator)
+        choices = choices_of(self.how, self.rank, self.world, self.tokens, seed)
+        return Case(
+            adapted=lambda: Layers(self.rank, self.world, choices),
+            load=nothing_loaded,
+            arguments=(tokens, weights),
+            in_place=(),
+            device=CPU,
+        )
 
 
 def nothing_loaded(**options: object) -> Executor:
     raise AssertionError("no schedule is measured")
 
 
-def twice(call: Callable[[], Any], *kept: object) -> Callable[[], Any]:
-    """Where steps are warmed up and captured, as many of them as there may be."""
-    call()
-    result = call()
-    return lambda: result
+def compare(ranks: Ranks) -> dict[str, float]:
+    """How far contenders are from the operators, and one with counts of other steps."""
+    case = ranks.case(1)
+    expected = contenders.make(case, "eager")()
+    found = {
+        name: largest_difference(contenders.make(case, name)(), expected)
+        for name in contenders.EXCHANGES
+    }
+    way = AllToAll()
+    with exchanged_by(way, CPU):
+        contenders.make(ranks.case(2), "eager")()
+        way.repeat()
+        made = contenders.make(case, "eager")()
+    # As what a model returns.
+    found["other counts"] = largest_difference(made[-1], expected[-1])
+    after = contenders.make(case, "eager")()
+    found["afterwards"] = largest_difference(after, expected)
+    return found
+
+
+def compile_without_triton() -> None:
+    """Contenders as they are made, but for Inductor and what captures.
+
+    Inductor would import Triton's own library, which is interpreted here.
+    """
+
+    def compiled(case: Case, mode: str | None, backend: Any = "aot_eager") -> Any:
+        return torch.compile(
+            case.adapted(), backend=backend, fullgraph=True, dynamic=False
+        )
+
+    def twice(call: Callable[[], Any], *kept: object) -> Callable[[], Any]:
+        """Where steps are warmed up and captured, there may be any number of them."""
+        call()
+        result = call()
+        return lambda: result
+
+    contenders._compiled = compiled
+    contenders._captured = twice
+    all_gather.lookup_backend = lambda name: lookup_backend("aot_eager")
+
+
+def unpaired() -> list[str]:
+    """What is said of graphs in which weights cannot travel with tokens."""
+
+    def late(tokens: torch.Tensor, experts: torch.Tensor) -> torch.Tensor:
+        rows, _, arrived = dispatch(tokens, experts, 36, LOCAL, 2, "ep")
+        weights = tokens[:, :CHOICES].exp()
+        return combine(rows, experts, weights, arrived, LOCAL, 2, "ep")
+
+    def alone(tokens: torch.Tensor, experts: torch.Tensor) -> torch.Tensor:
+        return dispatch(tokens, experts, 36, LOCAL, 2, "ep")[0]
+
+    said = []
+    for step in (late, alone):
+        try:
+            torch.compile(step, backend=all_gather.inductor)(
+                torch.ones(9, WIDTH), torch.zeros(9, CHOICES, dtype=torch.int64)
+            )
+        except BackendCompilerFailed as error:
+            said.append(str(error.inner_exception))
+    return said
 
 
 def refused(rank: int, world: int) -> dict[str, str]:
     """Every rank says it, also one that has room for what it gets."""
     tokens, experts = torch.ones(9, WIDTH), torch.zeros(9, 1, dtype=torch.int64)
     said: dict[str, str] = {}
-    for way in (AllToAll(), AllGather()):
+    sizes = (9 * world - 1, LOCAL, world, "ep")
+    attempts = {
+        "all-to-all": lambda: AllToAll().dispatch(tokens, experts, *sizes),
+        "all-gather": lambda: all_gather.gather(tokens, experts, tokens, *sizes),
+    }
+    for name, attempt in attempts.items():
         try:
-            way.dispatch(tokens, experts, 9 * world - 1, LOCAL, world, "ep")
+            attempt()
         except RuntimeError as error:
-            said[type(way).__name__] = str(error)
+            said[name] = str(error)
     return said
 
 
@@ -172,11 +203,12 @@ def main(rank: int, world: int, store: str) -> None:
     )
     assert dist.group.WORLD is not None
     bind_group("ep", dist.group.WORLD)
+    compile_without_triton()
     for how in ROUTINGS:
-        say(how, compare(how, rank, world, 9, torch.float32))
-    say("bfloat16", compare("uneven", rank, world, 70, torch.bfloat16))
-    say("compiled", compiled(rank, world))
+        say(how, compare(Ranks(rank, world, how, 9, torch.float32)))
+    say("bfloat16", compare(Ranks(rank, world, "uneven", 70, torch.bfloat16)))
     say("no room", refused(rank, world))
+    say("unpaired", {"said": unpaired()})
     os._exit(0)
 
 
