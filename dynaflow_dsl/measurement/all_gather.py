@@ -9,7 +9,7 @@ hold a step with them.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import torch
@@ -99,7 +99,7 @@ def _(
     return rows.new_empty(factors.shape[1], rows.shape[1])
 
 
-def inductor(module: GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+def inductor(module: GraphModule, examples: list[torch.Tensor]) -> Callable[..., Any]:
     """Inductor as a backend of `torch.compile`, for the graph with this exchange."""
     gather_instead(module)
     compiled: Callable[..., Any] = lookup_backend("inductor")(module, examples)

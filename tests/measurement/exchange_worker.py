@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 from torch._dynamo.backends.registry import lookup_backend
 from torch._dynamo.exc import BackendCompilerFailed
+from torch.fx import GraphModule
 
 from dynaflow_dsl.measurement import all_gather, contenders
 from dynaflow_dsl.measurement.all_to_all import AllToAll, exchanged_by
@@ -133,7 +134,13 @@ def compile_without_triton() -> None:
     Inductor would import Triton's own library, which is interpreted here.
     """
 
+    def gathering(module: GraphModule, examples: list[torch.Tensor]) -> Any:
+        all_gather.gather_instead(module)
+        return lookup_backend("aot_eager")(module, examples)
+
     def compiled(case: Case, mode: str | None, backend: Any = "aot_eager") -> Any:
+        if backend is all_gather.inductor:
+            backend = gathering
         return torch.compile(
             case.adapted(), backend=backend, fullgraph=True, dynamic=False
         )
@@ -146,26 +153,26 @@ def compile_without_triton() -> None:
 
     contenders._compiled = compiled
     contenders._captured = twice
-    all_gather.lookup_backend = lambda name: lookup_backend("aot_eager")
 
 
 def unpaired() -> list[str]:
     """What is said of graphs in which weights cannot travel with tokens."""
 
-    def late(tokens: torch.Tensor, experts: torch.Tensor) -> torch.Tensor:
+    def late(tokens: torch.Tensor, experts: torch.Tensor) -> Any:
         rows, _, arrived = dispatch(tokens, experts, 36, LOCAL, 2, "ep")
         weights = tokens[:, :CHOICES].exp()
         return combine(rows, experts, weights, arrived, LOCAL, 2, "ep")
 
-    def alone(tokens: torch.Tensor, experts: torch.Tensor) -> torch.Tensor:
+    def alone(tokens: torch.Tensor, experts: torch.Tensor) -> Any:
         return dispatch(tokens, experts, 36, LOCAL, 2, "ep")[0]
 
     said = []
     for step in (late, alone):
         try:
-            torch.compile(step, backend=all_gather.inductor)(
-                torch.ones(9, WIDTH), torch.zeros(9, CHOICES, dtype=torch.int64)
+            compiled: Callable[..., Any] = torch.compile(
+                step, backend=all_gather.inductor
             )
+            compiled(torch.ones(9, WIDTH), torch.zeros(9, CHOICES, dtype=torch.int64))
         except BackendCompilerFailed as error:
             said.append(str(error.inner_exception))
     return said
@@ -176,7 +183,7 @@ def refused(rank: int, world: int) -> dict[str, str]:
     tokens, experts = torch.ones(9, WIDTH), torch.zeros(9, 1, dtype=torch.int64)
     said: dict[str, str] = {}
     sizes = (9 * world - 1, LOCAL, world, "ep")
-    attempts = {
+    attempts: dict[str, Callable[[], object]] = {
         "all-to-all": lambda: AllToAll().dispatch(tokens, experts, *sizes),
         "all-gather": lambda: all_gather.gather(tokens, experts, tokens, *sizes),
     }
