@@ -216,12 +216,18 @@ def _captured(call: Call, *kept: object) -> Call:
         graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
         # Threads of NCCL, and our watch, ask for their events meanwhile.
         graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+        # Graphs that nobody holds any more must not be destroyed meanwhile.
+        collecting = gc.isenabled()
+        gc.disable()
         try:
             outputs = call()
             graph.capture_end()
         except BaseException:
             abandon(graph, torch.cuda.current_device(), pool)
             raise
+        finally:
+            if collecting:
+                gc.enable()
     torch.cuda.current_stream().wait_stream(side)
     return _Replay(graph, outputs, (call, *kept))
 

@@ -1,8 +1,8 @@
 """What tokens of experts travel by in the steps that schedules are measured beside.
 
-Collectives of NCCL go through the group that plays the role, as torch made it, on the
-stream that computes. Rows are put in order and summed by Triton, with as many programs
-as the device has room for.
+Collectives of NCCL go through the group that plays the role, as torch made it, and in
+turn with what computes. Rows are put in order and summed by Triton, with as many
+programs as the device has room for.
 """
 
 from __future__ import annotations
