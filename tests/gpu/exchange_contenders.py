@@ -87,7 +87,7 @@ def main() -> None:
         tokens.add(1)
         torch.cuda.current_stream().synchronize()
 
-    refused(lambda: contenders._captured(waits), "captur")
+    refused(lambda: contenders._captured(waits), "synchroniz")
     calls = {name: make(case, name) for name in contenders.EXCHANGES}
     for call in calls.values():
         for _ in range(3):
