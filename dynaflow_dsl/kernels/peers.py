@@ -149,7 +149,8 @@ def setting_up(role: str, device: torch.device) -> Iterator[None]:
     """Make what is kept: its tensors are of no inference, and the host may wait.
 
     A step whose first run waits for the device is not captured, and who looks at the
-    operations of a step is shown none of these: this is no part of it. Raises RankError (DFS818) inside a capture, which can hold nothing of it.
+    operations of a step is shown none of these: this is no part of it. Raises RankError
+    (DFS818) inside a capture, which can hold nothing of it.
     """
     if torch.cuda.is_current_stream_capturing():
         raise RankError(
