@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,15 +92,19 @@ def start(folder: Path, file: str, target: str, disabled: str, how: str) -> Case
 def cases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Case]]:
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two CUDA devices")
-    started = {}
+    folders = {name: tmp_path_factory.mktemp("case") for name in CASES}
+    with ThreadPoolExecutor() as threads:
+        begun = {
+            name: threads.submit(start, folders[name], *case)
+            for name, case in CASES.items()
+        }
     try:
-        for name, case in CASES.items():
-            started[name] = start(tmp_path_factory.mktemp("case"), *case)
-        yield started
+        yield {name: one.result() for name, one in begun.items()}
     finally:
-        for one in started.values():
-            for rank in one.ranks:
-                rank.kill()
+        for one in begun.values():
+            if one.exception() is None:
+                for rank in one.result().ranks:
+                    rank.kill()
 
 
 @pytest.mark.parametrize("name", CASES)
