@@ -188,11 +188,22 @@ def measured_link(document: Mapping[str, Any], way: str) -> Link:
     )
 
 
-def benched(document: Mapping[str, Any]) -> tuple[float, float]:
-    """Seconds of the sequential and the scheduled step in what `dfsc bench` wrote."""
+def benched(
+    document: Mapping[str, Any], baseline: str | None = None
+) -> tuple[float, float]:
+    """Seconds of the sequential and the scheduled step in what `dfsc bench` wrote.
+
+    `baseline` is the contender that is sequential; else that of this name, or the first
+    where there is none. Raises ValueError for contenders that there are not.
+    """
+    contenders = document["contenders"]
+    others = [name for name in contenders if name != "scheduled"]
+    if baseline is None and others:
+        baseline = "sequential" if "sequential" in others else others[0]
+    if baseline not in others or "scheduled" not in contenders:
+        raise ValueError(f"contenders of --bench are {', '.join(contenders)}")
     sequential, scheduled = (
-        median(document["contenders"][name]["wall"]) * MICRO
-        for name in ("sequential", "scheduled")
+        median(contenders[name]["wall"]) * MICRO for name in (baseline, "scheduled")
     )
     return sequential, scheduled
 
@@ -261,7 +272,8 @@ def parameters_of(options: argparse.Namespace, plan: Plan) -> Parameters:
         slower=options.slower,
     )
     if options.bench is not None:
-        given = scaled_to(plan, benched(_read(options.bench))[0], given)
+        seconds, _ = benched(_read(options.bench), options.baseline)
+        given = scaled_to(plan, seconds, given)
     return given
 
 
@@ -286,7 +298,7 @@ def main(words: Sequence[str] | None = None) -> None:
         ],
     }
     if options.bench is not None:
-        sequential, scheduled = benched(_read(options.bench))
+        sequential, scheduled = benched(_read(options.bench), options.baseline)
         result["measured"] = {
             "ranks": options.reference,
             "speedup": sequential / scheduled,
@@ -352,6 +364,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--profile", nargs="+", type=Path, default=[], metavar="TRACE.json")
     add("--bench", type=Path, metavar="FILE.json", help="of dfsc bench, on two ranks")
+    add("--baseline", metavar="NAME", help="of --bench: the sequential contender")
     add("--transports", type=Path, metavar="FILE.json", help="of two ranks")
     add("--way", default="nccl", help="of --transports: nccl or copied")
     add("-o", dest="output", type=Path, metavar="FILE.json")

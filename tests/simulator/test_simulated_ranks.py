@@ -295,6 +295,18 @@ def test_what_two_ranks_have_measured_is_taken_over(
     assert "Measured on 2 ranks: 1.500" in capsys.readouterr().out
 
 
+def test_the_sequential_contender_is_named_or_found() -> None:
+    walls = {"all-gather": 3.0, "all-to-all": 2.0, "scheduled": 1.0}
+    document = {"contenders": {name: {"wall": [w]} for name, w in walls.items()}}
+    micro = pytest.approx
+    assert simulated_ranks.benched(document) == (micro(3e-6), micro(1e-6))
+    named = simulated_ranks.benched(document, "all-to-all")
+    assert named == (micro(2e-6), micro(1e-6))
+    for name in ("sequential", "scheduled"):
+        with pytest.raises(ValueError, match="contenders of --bench are all-gather"):
+            simulated_ranks.benched(document, name)
+
+
 def test_times_may_be_given_by_hand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
