@@ -59,7 +59,7 @@ def start(folder: Path, file: str, target: str, disabled: str, how: str) -> Case
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
         "NCCL_P2P_DISABLE": disabled,
     }
     command = [sys.executable, "-m", "dynaflow_dsl", "compile", path.name]
