@@ -161,6 +161,15 @@ def _operator(node: Node, source: SourceLine | None) -> OpOverload:
                 source,
                 helps=("take torch.enable_grad() and torch.no_grad() out of forward",),
             )
+        if name == "wrap_with_autocast":
+            refuse(
+                "the model switches torch.autocast on while it runs",
+                source,
+                helps=(
+                    "give the model its dtype, model.to(torch.bfloat16), and take "
+                    "torch.autocast out of forward; one with enabled=False may stay",
+                ),
+            )
         refuse(
             f"the model calls another graph inside its own ({name}), which cannot be "
             "scheduled",

@@ -164,6 +164,16 @@ class SizeInput:
 
 
 @dataclass(frozen=True, slots=True)
+class NumberInput:
+    """A number of the model that Dynamo passes, with the value that it has in this
+    graph: for another one Dynamo makes another graph.
+    """
+
+    position: int
+    value: int | float
+
+
+@dataclass(frozen=True, slots=True)
 class Inputs:
     """The inputs of a graph by kind; steps in the order of an executor's arguments.
 
@@ -174,12 +184,13 @@ class Inputs:
     steps: tuple[StepInput, ...]
     tensors: tuple[ModelTensor, ...]
     sizes: tuple[SizeInput, ...]
+    numbers: tuple[NumberInput, ...] = ()
     unread: tuple[int, ...] = ()
 
     @property
     def count(self) -> int:
         """How many inputs the graph has."""
-        kinds = (self.steps, self.tensors, self.sizes, self.unread)
+        kinds = (self.steps, self.tensors, self.sizes, self.numbers, self.unread)
         return sum(map(len, kinds))
 
 

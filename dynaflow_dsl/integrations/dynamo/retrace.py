@@ -233,6 +233,8 @@ class _Replay(torch.nn.Module):
             given[item.position] = tensor
         for weight in self._inputs.tensors:
             given[weight.position] = tensor_at(self.model, weight.path)
+        for number in self._inputs.numbers:
+            given[number.position] = number.value
         for size in self._inputs.sizes:
             given[size.position] = given[size.tensor].shape[size.axis]
         (graph,) = self._graph

@@ -226,14 +226,31 @@ def test_a_dimension_that_nothing_names(tmp_path: Path) -> None:
     )
 
 
-def test_numbers_that_dynamic_true_opens(tmp_path: Path) -> None:
+def test_a_number_that_differs_between_calls(tmp_path: Path) -> None:
+    class Model(Stack):
+        def forward(self, x: torch.Tensor, scale: float) -> torch.Tensor:
+            return super().forward(x) * scale
+
     options = {"schedule": write(tmp_path), "dims": {"x": ("batch", None)}}
     called = torch.compile(
-        evaluated(Stack()), backend="dynaflow", dynamic=True, options=options
+        evaluated(Model()), backend="dynaflow", dynamic=True, options=options
     )
-    found = refused(called)
-    assert found.message.startswith("'self_layers_0_norm_eps' is a number")
+    with pytest.raises(DiagnosticError) as raised:
+        called(torch.randn(4, 8), 0.5)
+    (found,) = raised.value.diagnostics
+    assert found.message.startswith("'scale' is a number that differs between calls")
     assert "dynamic=True" in found.helps[1]
+
+
+def test_the_line_of_a_call_of_what_is_all_torch(tmp_path: Path) -> None:
+    """A place in the code of `nn.Sequential` would help nobody."""
+    model = torch.nn.Sequential(*evaluated(Stack()).layers)
+    options = {"schedule": write(tmp_path), "dims": {"inputs": ("batch", None)}}
+    found = refused(torch.compile(model, backend="dynaflow", options=options))
+    assert found.message.startswith("'dims' names 'inputs'")
+    (note,) = found.notes
+    place = r"in a call of Sequential\.forward \(.*dynamo/test_refusals\.py:\d+\)"
+    assert re.fullmatch(place, note)
 
 
 def test_a_stride_that_the_code_reads(tmp_path: Path) -> None:
