@@ -27,11 +27,10 @@ from dynaflow_dsl.integrations.dynamo.model import DynamoGraph, Inputs, Meaning
 from dynaflow_dsl.integrations.dynamo.modules import (
     GraphModuleFile,
     compile_graph,
-    module_files,
-    settle,
 )
 from dynaflow_dsl.integrations.dynamo.opening import Opening, unsaid
 from dynaflow_dsl.integrations.dynamo.options import Options
+from dynaflow_dsl.integrations.dynamo.places import module_files, take_place
 from dynaflow_dsl.integrations.dynamo.report import parts_of
 from dynaflow_dsl.integrations.dynamo.retrace import retrace
 from dynaflow_dsl.integrations.dynamo.wanted import (
@@ -83,7 +82,7 @@ class _Made:
     bindings: Bindings
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Session:
     """What is known of a model's graphs under one set of options.
 
@@ -194,9 +193,10 @@ class Session:
             files.module.stem,
             tuple(self.options.entries),
         )
-        if found := settle(files, compiled, self.options.write):
-            raise DiagnosticError(found)
-        module = GraphModuleFile(
+        take_place(
+            files, self._files(ENTRY), compiled, self.options.write, self._other
+        )
+        module = GraphModuleFile.of(
             files,
             structure_of(retraced.spec.model),
             _device(graph.examples, retraced.spec.device),
@@ -289,6 +289,16 @@ class Session:
         suffix = "" if entry == ENTRY else f"_{entry}"
         name = pipeline.module_name(self.file, pipeline.main_path(self.file))
         return module_files(self.options.module, name, suffix)
+
+
+    def _other(self, module: str) -> torch.nn.Module | None:
+        """The model of another session of the program that runs a module."""
+        for model, sessions in _sessions.items():
+            if self not in sessions and any(
+                made.module == module for each in sessions for made in each.made
+            ):
+                return model
+        return None
 
 
 _sessions: WeakKeyDictionary[torch.nn.Module, list[Session]] = WeakKeyDictionary()

@@ -436,6 +436,73 @@ def test_a_module_of_something_else(tmp_path: Path) -> None:
     assert Path("executors/compiled.py").exists()
 
 
+class Wide(Stack):
+    """Another model of the same layers."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+
+
+@pytest.mark.parametrize("write_", ["missing", "always"])
+def test_two_models_and_one_place(tmp_path: Path, write_: str) -> None:
+    """Each would find the other's module stale in every run of the program."""
+    options = {"schedule": write(tmp_path), "dims": {"x": ("batch", None)}}
+    options |= {"compile": False, "write": write_, "module": "made/mine.py"}
+    first = evaluated(Stack())
+    step_ = torch.compile(first, backend="dynaflow", options=options)
+    x = torch.randn(4, 8)
+    step_(x)
+    before = Path("made/mine.py").read_bytes()
+    second = evaluated(Wide())
+    found = refused(torch.compile(second, backend="dynaflow", options=options))
+    assert (found.code, found.message) == (
+        "DFS507",
+        "made/mine.py is the module of another Stack of this program, and this model "
+        "makes another one of this name",
+    )
+    assert found.helps == (
+        'give this model a place of its own: options={"module": "made/mine_2.py"}',
+    )
+    assert Path("made/mine.py").read_bytes() == before
+    options["module"] = "made/mine_2.py"
+    torch.testing.assert_close(
+        torch.compile(second, backend="dynaflow", options=options)(x), second(x)
+    )
+    torch.testing.assert_close(step_(x), first(x))
+
+
+def test_two_models_of_which_the_first_is_gone(tmp_path: Path) -> None:
+    made(tmp_path)
+    schedule = str(tmp_path / "halves.dfs")
+    options = {"schedule": schedule, "dims": {"x": ("batch", None)}, "compile": False}
+    called = torch.compile(evaluated(Wide()), backend="dynaflow", options=options)
+    found = refused(called)
+    assert found.code == "DFS502"
+    assert found.helps[-1] == (
+        "or, if it is the module of another model, give this one a place of its own: "
+        'options={"module": "executors/halves_2.py"}'
+    )
+    options["write"] = "always"
+    torch.compile(evaluated(Wide()), backend="dynaflow", options=options)(
+        torch.randn(4, 8)
+    )
+
+
+def test_a_module_that_is_written_over_while_it_runs(tmp_path: Path) -> None:
+    """A model keeps the module that was made for it, also for other weights."""
+    model = evaluated(Stack())
+    options = {"schedule": write(tmp_path), "dims": {"x": ("batch", None)}}
+    options |= {"compile": False, "write": "always"}
+    step_ = torch.compile(model, backend="dynaflow", options=options)
+    x = torch.randn(4, 8)
+    step_(x)
+    module().write_text("raise RuntimeError('this is another module')\n")
+    model.load_state_dict(evaluated(Stack()).state_dict(), assign=True)
+    for parameter in model.parameters():
+        parameter.data = parameter.data.clone()
+    torch.testing.assert_close(step_(x), model(x))
+
+
 def test_a_stale_module_may_be_left_to_inductor(tmp_path: Path) -> None:
     made(tmp_path)
     schedule = write(tmp_path, HALVES.replace("into 2", "into 3"))
