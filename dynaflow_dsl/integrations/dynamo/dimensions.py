@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from dynaflow_dsl.integrations.dynamo.model import Meaning, StepInput
+from dynaflow_dsl.integrations.dynamo.names import similar
 from dynaflow_dsl.trace.failures import refuse
 
 # Sizes at which conditions are tried that Dynamo decided for some sizes only.
@@ -90,7 +91,10 @@ def name_dimensions(
         if name not in bounds and name not in named.fixed:
             refuse(
                 f"'dimensions' has bounds for {name}, and no input has such an axis",
-                helps=(f"the dimensions of this graph: {', '.join(bounds) or 'none'}",),
+                helps=(
+                    *similar(name, bounds),
+                    f"the dimensions of this graph: {', '.join(bounds) or 'none'}",
+                ),
             )
     _check_decisions(axes, symbols, bounds)
     dims = {
@@ -126,7 +130,8 @@ def said_of(steps: Sequence[StepInput], meaning: Meaning) -> Said:
         if key not in known:
             refuse(
                 f"'dims' names '{key}', and the inputs of this graph are "
-                f"{', '.join(known) or 'none'}"
+                f"{', '.join(known) or 'none'}",
+                helps=similar(key, known),
             )
     symbols: dict[str, str] = {}
     fixed: dict[str, int] = {}

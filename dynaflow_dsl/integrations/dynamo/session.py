@@ -278,7 +278,7 @@ class Session:
             return None
         size = dimensions.fixed.get(name)
         if size is None:
-            raise no_dimension(self.file, name, inputs)
+            raise no_dimension(self.file, name, inputs, self.options.meaning.dims)
         if size > 1:
             raise still_fixed(self.file, name, size)
         if not any(fills(schedule, name, size) for schedule in self.file.schedules):

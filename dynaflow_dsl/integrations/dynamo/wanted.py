@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError, Label
 from dynaflow_dsl.integrations.dynamo.model import Inputs
+from dynaflow_dsl.integrations.dynamo.names import similar
 from dynaflow_dsl.resolve.model import Schedule, ScheduleFile
 from dynaflow_dsl.runtime.model import Split
 
@@ -26,8 +27,24 @@ def fills(schedule: Schedule, name: str, size: int) -> bool:
     return cut.fills(size)
 
 
-def no_dimension(file: ScheduleFile, name: str, inputs: Inputs) -> DiagnosticError:
-    """A dimension of the schedule that no axis of a graph's inputs is."""
+def no_dimension(
+    file: ScheduleFile,
+    name: str,
+    inputs: Inputs,
+    dims: Mapping[str, tuple[str | None, ...]],
+) -> DiagnosticError:
+    """A dimension of the schedule that no axis of a graph's inputs is.
+
+    `dims` is what the caller says, also of inputs that are none of this graph.
+    """
+    named = sorted({axis for axes in dims.values() for axis in axes if axis})
+    if named and name not in named:
+        return _about_dimension(
+            file,
+            name,
+            f"the schedule speaks of {name}, and 'dims' gives no axis this name",
+            [*similar(name, named), f"the axes that it names: {', '.join(named)}"],
+        )
     first = next((item for item in inputs.steps if item.tensor.ndim), None)
     helps = []
     if first is not None:
@@ -37,11 +54,20 @@ def no_dimension(file: ScheduleFile, name: str, inputs: Inputs) -> DiagnosticErr
             "or mark its axes before the first call: "
             f"torch._dynamo.mark_dynamic({first.argument}, 0)"
         )
+    elsewhere = [key for key, axes in dims.items() if name in axes]
+    known = list(dict.fromkeys(item.key for item in inputs.steps))
+    notes = []
+    if elsewhere:
+        notes.append(
+            f"'dims' names it of {', '.join(elsewhere)}, and the inputs of this graph "
+            f"are {', '.join(known) or 'none'}"
+        )
     return _about_dimension(
         file,
         name,
         f"no input of this graph has an axis {name}, and torch.compile fixed all sizes",
         helps,
+        notes,
     )
 
 
@@ -86,11 +112,17 @@ def _axes(names: tuple[str | None, ...]) -> str:
 
 
 def _about_dimension(
-    file: ScheduleFile, name: str, message: str, helps: list[str]
+    file: ScheduleFile,
+    name: str,
+    message: str,
+    helps: Iterable[str],
+    notes: Iterable[str] = (),
 ) -> DiagnosticError:
     place = None
     for schedule in file.schedules:
         if schedule.split is not None and schedule.split.dimension == name:
             place = Label(schedule.split.span, f"cuts {name}")
             break
-    return DiagnosticError([Diagnostic("DFS821", message, place, helps=tuple(helps))])
+    return DiagnosticError(
+        [Diagnostic("DFS821", message, place, notes=tuple(notes), helps=tuple(helps))]
+    )

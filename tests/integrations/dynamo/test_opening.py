@@ -193,6 +193,36 @@ def test_a_name_that_is_none_of_an_argument(name: str, tmp_path: Path) -> None:
         found.message
         == f"'dims' names '{name}', and the inputs of this graph are x, mask"
     )
+    meant = {"masks": "mask", "mask_0": "mask"}
+    assert found.helps == ((f"did you mean {meant[name]!r}?",) if name in meant else ())
+
+
+def test_bounds_of_a_dimension_that_is_none(tmp_path: Path) -> None:
+    step = compiled(evaluated(Stack()), write(tmp_path), dimensions={"bach": (2, 8)})
+    found = refused(step, torch.randn(4, 8))
+    assert found.message == "'dimensions' has bounds for bach, and no input has such an axis"
+    assert found.helps[0] == "did you mean 'batch'?"
+
+
+def test_a_dimension_of_the_schedule_by_another_name(tmp_path: Path) -> None:
+    step = compiled(evaluated(Stack()), write(tmp_path), dims={"x": ("bach", None)})
+    found = refused(step, torch.randn(4, 8))
+    assert (found.code, found.message) == (
+        "DFS821",
+        "the schedule speaks of batch, and 'dims' gives no axis this name",
+    )
+    assert found.helps == ("did you mean 'bach'?", "the axes that it names: bach")
+
+
+def test_an_input_of_another_graph(tmp_path: Path) -> None:
+    """What goes on after a break has names of its own."""
+    model = evaluated(Stack(breaks_at=2))
+    step = compiled(model, write(tmp_path), dims={"inputs": ("batch", None)})
+    found = refused(step, torch.randn(4, 8))
+    assert found.message.startswith("no input of this graph has an axis batch")
+    assert found.notes[0] == (
+        "'dims' names it of inputs, and the inputs of this graph are x"
+    )
 
 
 class Pair(NamedTuple):

@@ -111,6 +111,18 @@ def test_two_options_that_are_easily_confused(options: Any, way: str) -> None:
     assert refused(step(schedule="h.dfs", **options)).helps == (way,)
 
 
+@pytest.mark.parametrize("dims", [{}, {"x": ("batch", "tokens", None)}])
+def test_an_entry_of_a_size_that_nothing_has(dims: Any) -> None:
+    options = {"dims": dims, "entries": {"decode": {"tokns": 1}, "prefill": {}}}
+    found = refused(step(schedule="h.dfs", **options))
+    assert (found.code, found.message) == (
+        "DFS820",
+        "the option 'entries' has a size of tokns for 'decode', and 'dims' names no "
+        "such axis",
+    )
+    assert ("did you mean 'tokens'?" in found.helps) == bool(dims)
+
+
 def test_a_module_is_a_python_file_or_a_folder(tmp_path: Path) -> None:
     found = refused(step(schedule=write(tmp_path), module="x.txt"))
     assert (found.code, found.message) == (
