@@ -18,7 +18,7 @@ from torch._dynamo.exc import ShortenTraceback, TensorifyScalarRestartAnalysis
 from torch._dynamo.symbolic_convert import InstructionTranslator
 from torch._inductor.compile_fx import compile_fx
 from torch.fx import GraphModule
-from torch.fx.experimental.symbolic_shapes import guard_scalar
+from torch.fx.experimental.symbolic_shapes import guard_bool, guard_scalar
 
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 from dynaflow_dsl.diagnostics.render import render
@@ -256,32 +256,32 @@ def marks_of(tensor: torch.Tensor) -> dict[str, object]:
     }
 
 
-def open_axes(axes: Iterable[OpenAxis]) -> NoReturn:
-    """Let Dynamo begin the frame anew, with these axes of its inputs open.
-
-    Raises what Dynamo itself raises where it learns too late that it has to.
-    """
-    for each in axes:
-        torch._dynamo.maybe_mark_dynamic(each.tensor, each.axis)
-    _begin_anew("axes of inputs are named dimensions of a schedule")
-
-
-def fix_axes(axes: Iterable[OpenAxis]) -> NoReturn:
-    """Let Dynamo begin the frame anew, with these axes fixed that it left open.
+def begin_anew(
+    opened: Iterable[OpenAxis], closed: Iterable[OpenAxis] = ()
+) -> NoReturn:
+    """Let Dynamo begin the frame anew, with some axes of its inputs open, and others
+    fixed that it left open.
 
     It remembers what it was asked to leave open, and is to be asked for the contrary.
+    Raises what Dynamo itself raises where it learns too late that it has to.
     """
-    for each in axes:
+    for each in opened:
+        torch._dynamo.maybe_mark_dynamic(each.tensor, each.axis)
+    for each in closed:
         torch._dynamo.mark_static(each.tensor, each.axis)
-    _begin_anew("a schedule does not fit, and nothing has to be open")
-
-
-def _begin_anew(reason: str) -> NoReturn:
     # Where a size is an operation of the graph, Dynamo notes other places that a break
     # could lie at: what it noted of this attempt holds for the next one no longer.
     translator: Any = InstructionTranslator.current_tx()
     translator.speculation_log.clear()
+    reason = "a schedule needs other axes of the inputs open"
     raise BeginAnew(restart_reason=reason)
+
+
+def hold_equal(sizes: Iterable[int | torch.SymInt]) -> None:
+    """Let a graph hold only for calls in which these sizes are one, as now."""
+    first, *others = sizes
+    for other in others:
+        guard_bool(first == other)
 
 
 def fix_number(traced: Any) -> None:
@@ -296,7 +296,7 @@ def fix_number(traced: Any) -> None:
 
 
 def close_axes(axes: Iterable[OpenAxis]) -> None:
-    """Leave the tensors of a caller as they were before `open_axes`."""
+    """Leave the tensors of a caller as they were before `begin_anew`."""
     for each in axes:
         for name in marks_of(each.tensor):
             delattr(each.tensor, name)

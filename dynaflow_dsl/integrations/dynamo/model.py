@@ -53,6 +53,13 @@ class StepInput:
     tensor: torch.Tensor
 
     @property
+    def sizes(self) -> tuple[int | None, ...]:
+        """Its sizes in the call that is being compiled, None where that is unknown."""
+        return tuple(
+            size if isinstance(size, int) else size.node.hint for size in self.shape
+        )
+
+    @property
     def shape(self) -> tuple[int | torch.SymInt, ...]:
         """Its sizes, as symbols where Dynamo left them open."""
         return tuple(map(_open_or_fixed, self.tensor.shape))

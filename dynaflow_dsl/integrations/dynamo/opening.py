@@ -15,10 +15,9 @@ import torch
 from dynaflow_dsl.diagnostics import DiagnosticError
 from dynaflow_dsl.integrations.dynamo.frames import (
     OpenAxis,
+    begin_anew,
     close_axes,
-    fix_axes,
     marks_of,
-    open_axes,
 )
 from dynaflow_dsl.integrations.dynamo.model import DynamoGraph, Inputs, StepInput
 
@@ -33,14 +32,17 @@ class Opening:
     `named` are axes with a name, `unnamed` others of the same size: if the model's code
     ties a dimension to one of these, it can be open only together with it. `tried` are
     the dimensions for which that was found out. `learned` are names of axes of values
-    that a graph before this one made. `marked` are tensors of the caller whose marks
-    are to be taken off.
+    that a graph before this one made. `guessed` are those of inputs that `dims` leaves
+    out, by their sizes, until the graph turns out not to fit so (`mistaken`). `marked`
+    are tensors of the caller whose marks are to be taken off.
     """
 
     named: set[_Place] = field(default_factory=set)
     unnamed: set[_Place] = field(default_factory=set)
     tried: set[str] = field(default_factory=set)
     learned: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
+    guessed: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
+    mistaken: bool = False
     asked: list[OpenAxis] = field(default_factory=list)
     marked: list[OpenAxis] = field(default_factory=list)
     refused: tuple[DiagnosticError, list[torch.Tensor]] | None = None
@@ -66,6 +68,8 @@ class Opening:
         self.unnamed.clear()
         self.tried.clear()
         self.learned.clear()
+        self.guessed.clear()
+        self.mistaken = False
         self.asked.clear()
         self.refused = None
 
@@ -81,7 +85,47 @@ class Opening:
             tensors = [one for one in graph.examples if isinstance(one, torch.Tensor)]
             self.refused = error, tensors
             self.marked += asked
-            fix_axes(self.marked)
+            begin_anew((), self.marked)
+
+    def guess(
+        self,
+        inputs: Inputs,
+        dims: Mapping[str, tuple[str | None, ...]],
+        wanted: Collection[str],
+    ) -> Mapping[str, tuple[str | None, ...]]:
+        """Names for axes of inputs of which `dims` says nothing, by their sizes.
+
+        An axis that has the size of a named dimension in the call that is being
+        compiled is that dimension, unless the graph does not fit then. Only of inputs
+        that have one of the `wanted` dimensions, those of the schedule: others are
+        rather weights of a kind.
+        """
+        if not self.mistaken and not self.guessed:
+            found = _by_size(inputs, dims)
+            self.guessed.update(
+                {key: axes for key, axes in found.items() if {*axes} & {*wanted}}
+            )
+        return self.guessed
+
+    def drop_guess(self, graph: DynamoGraph, inputs: Inputs) -> None:
+        """Raise what Dynamo needs to begin anew without what was guessed, if it was."""
+        if not self.guessed:
+            return
+        wrong = {
+            (item.label, number)
+            for item in inputs.steps
+            for number, name in enumerate(self.guessed.get(item.key, ()))
+            if name is not None
+        }
+        self.guessed.clear()
+        self.mistaken = True
+        self.named -= wrong
+        self.unnamed.clear()
+        self.tried.clear()
+        closed = list(_axes(graph, inputs, wrong))
+        self.asked = list(_axes(graph, inputs, self.named))
+        self.marked += [*closed, *self.asked]
+        begin_anew(self.asked, closed)
 
     def open_named(
         self,
@@ -149,7 +193,7 @@ class Opening:
         # Marks of the last time are off again, so all are set.
         self.asked = list(_axes(graph, inputs, self.named | self.unnamed))
         self.marked += self.asked
-        open_axes(self.marked)
+        begin_anew(self.marked)
 
 
 def _axes(
@@ -162,6 +206,27 @@ def _axes(
             for number in range(item.tensor.ndim):
                 if (item.label, number) in places:
                     yield OpenAxis(tensor, number, known)
+
+
+def _by_size(
+    inputs: Inputs, dims: Mapping[str, tuple[str | None, ...]]
+) -> dict[str, tuple[str | None, ...]]:
+    sizes: dict[str, int] = {}
+    for item in inputs.steps:
+        for number, size in enumerate(item.sizes):
+            name = _name(item, number, dims)
+            if name is not None and size is not None and size > 1:
+                sizes.setdefault(name, size)
+    found: dict[str, tuple[str | None, ...]] = {}
+    for item in inputs.steps:
+        if item.key in dims:
+            continue
+        axes: list[str | None] = []
+        for size in item.sizes:
+            fits = (n for n, known in sizes.items() if known == size and n not in axes)
+            axes.append(next(fits, None))
+        found.setdefault(item.key, tuple(axes))
+    return found
 
 
 def _fixed_axes(inputs: Inputs) -> Iterator[tuple[StepInput, int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,7 +22,7 @@ from dynaflow_dsl.integrations.dynamo.dimensions import (
     said_of,
 )
 from dynaflow_dsl.integrations.dynamo.fitting import others_may_fit, says_nothing_of
-from dynaflow_dsl.integrations.dynamo.frames import BeginAnew
+from dynaflow_dsl.integrations.dynamo.frames import BeginAnew, hold_equal
 from dynaflow_dsl.integrations.dynamo.inputs import read_inputs
 from dynaflow_dsl.integrations.dynamo.model import DynamoGraph, Inputs, Meaning
 from dynaflow_dsl.integrations.dynamo.modules import (
@@ -43,6 +44,8 @@ from dynaflow_dsl.integrations.dynamo.wanted import (
 from dynaflow_dsl.integrations.dynamo.weights import structure_of
 from dynaflow_dsl.integrations.schedules import check_runs_one
 from dynaflow_dsl.resolve.model import ScheduleFile
+
+_log = logging.getLogger("dynaflow_dsl")
 
 # The code of parts and selectors without operations.
 NOTHING_MATCHED = "DFS201"
@@ -119,6 +122,8 @@ class Session:
         except BeginAnew:
             raise
         except DiagnosticError as error:
+            if self.opening.guessed:
+                self.opening.drop_guess(graph, read_inputs(graph))
             if not self.options.strict and self.opening.refused is None:
                 self.opening.close(graph, error)
             self.opening.forget()
@@ -146,8 +151,8 @@ class Session:
         _check_gradients(graph.examples)
         _check_autocast(graph.examples)
         inputs = read_inputs(graph)
-        meaning = self._meaning(graph, inputs, whole=whole)
         wanted = dimensions_of(self.file)
+        meaning = self._meaning(graph, inputs, wanted, whole=whole)
         self._open(graph, inputs, meaning, wanted, resumed=resumed)
         dimensions = name_dimensions(inputs.steps, meaning, wanted)
         for name in sorted(wanted):
@@ -155,7 +160,9 @@ class Session:
             if reason is not None:
                 return Unscheduled(reason)
         try:
-            return self._scheduled(graph, meaning, wanted, whole=whole)
+            found = self._scheduled(graph, meaning, wanted, whole=whole)
+            self._hold_guess(inputs, meaning)
+            return found
         except DiagnosticError as error:
             found = [e for e in error.diagnostics if e.severity is Severity.ERROR]
             codes = {each.code for each in found}
@@ -208,7 +215,14 @@ class Session:
         call = GraphCall(retraced.interface, bindings)
         return Scheduled(call, entry, made.module, parts, False)
 
-    def _meaning(self, graph: DynamoGraph, inputs: Inputs, *, whole: bool) -> Meaning:
+    def _meaning(
+        self,
+        graph: DynamoGraph,
+        inputs: Inputs,
+        wanted: frozenset[str],
+        *,
+        whole: bool,
+    ) -> Meaning:
         """What the caller says, and what earlier graphs of the model showed."""
         given = self.options.meaning
         if self.made or not whole:
@@ -222,7 +236,29 @@ class Session:
             dims = {
                 k: axes for k, axes in self.dims.items() if ndim.get(k) == len(axes)
             }
+        elif dims:
+            dims = {**dims, **self.opening.guess(inputs, dims, wanted)}
         return replace(given, dims={**dims, **self.opening.learned})
+
+    def _hold_guess(self, inputs: Inputs, meaning: Meaning) -> None:
+        """Let the graph hold only for calls of which what was guessed is right."""
+        for key, guessed in self.opening.guessed.items():
+            for name in filter(None, guessed):
+                sizes = [
+                    size
+                    for item in inputs.steps
+                    for named, size in zip(
+                        meaning.dims.get(item.key, ()), item.shape, strict=False
+                    )
+                    if named == name
+                ]
+                hold_equal(sizes)
+                _log.info(
+                    "'%s' is taken to have the axis %s, by its size: 'dims' says "
+                    "nothing of it",
+                    key,
+                    name,
+                )
 
     def _entry(self, fixed: Mapping[str, int]) -> str:
         for name, sizes in self.options.entries.items():
