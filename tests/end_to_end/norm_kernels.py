@@ -105,6 +105,27 @@ def aliasing(
     return residual.add_(update), normed
 
 
+@kernel(reference=add_norm, mutates=())
+def on_devices(
+    residual: torch.Tensor, update: torch.Tensor, weight: torch.Tensor, eps: float
+) -> Pair:
+    """Of which nothing runs on a CPU."""
+    assert residual.device.type == "cpu"
+    return add_norm(residual, update, weight, eps)
+
+
+@kernel(reference=add_norm, mutates=())
+def of_two_rows(
+    residual: torch.Tensor, update: torch.Tensor, weight: torch.Tensor, eps: float
+) -> Pair:
+    """Takes two rows; others go by the reference, which it may also ask for parts."""
+    if residual.shape[0] != 2:
+        return add_norm(residual, update, weight, eps)
+    pieces = [add_norm(*each, weight, eps) for each in zip(residual, update)]
+    hidden, normed = map(torch.stack, zip(*pieces))
+    return hidden, normed
+
+
 def plain(residual: torch.Tensor, update: torch.Tensor) -> torch.Tensor:
     """No kernel."""
     return residual + update
