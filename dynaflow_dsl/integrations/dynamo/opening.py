@@ -21,6 +21,9 @@ from dynaflow_dsl.integrations.dynamo.frames import (
 )
 from dynaflow_dsl.integrations.dynamo.model import DynamoGraph, Inputs, StepInput
 
+# The code of dimensions without a name.
+_NOT_NAMED = "DFS821"
+
 # An input by its label, and the number of one of its axes.
 _Place = tuple[str, int]
 
@@ -33,7 +36,7 @@ class Opening:
     ties a dimension to one of these, it can be open only together with it. `tried` are
     the dimensions for which that was found out. `learned` are names of axes of values
     that a graph before this one made. `guessed` are those of inputs that `dims` leaves
-    out, by their sizes, until the graph turns out not to fit so (`mistaken`). `marked`
+    out, by their sizes, until the graph turns out not to fit so (`mistaken` says why). `marked`
     are tensors of the caller whose marks are to be taken off.
     """
 
@@ -42,7 +45,7 @@ class Opening:
     tried: set[str] = field(default_factory=set)
     learned: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
     guessed: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
-    mistaken: bool = False
+    mistaken: DiagnosticError | None = None
     asked: list[OpenAxis] = field(default_factory=list)
     marked: list[OpenAxis] = field(default_factory=list)
     refused: tuple[DiagnosticError, list[torch.Tensor]] | None = None
@@ -69,7 +72,7 @@ class Opening:
         self.tried.clear()
         self.learned.clear()
         self.guessed.clear()
-        self.mistaken = False
+        self.mistaken = None
         self.asked.clear()
         self.refused = None
 
@@ -100,17 +103,20 @@ class Opening:
         that have one of the `wanted` dimensions, those of the schedule: others are
         rather weights of a kind.
         """
-        if not self.mistaken and not self.guessed:
+        if self.mistaken is None and not self.guessed:
             found = _by_size(inputs, dims)
             self.guessed.update(
                 {key: axes for key, axes in found.items() if {*axes} & {*wanted}}
             )
         return self.guessed
 
-    def drop_guess(self, graph: DynamoGraph, inputs: Inputs) -> None:
-        """Raise what Dynamo needs to begin anew without what was guessed, if it was."""
-        if not self.guessed:
-            return
+    def drop_guess(
+        self, graph: DynamoGraph, inputs: Inputs, error: DiagnosticError
+    ) -> NoReturn:
+        """Raise what Dynamo needs to begin anew without what was guessed.
+
+        `error` is why the graph does not fit with it.
+        """
         wrong = {
             (item.label, number)
             for item in inputs.steps
@@ -118,7 +124,7 @@ class Opening:
             if name is not None
         }
         self.guessed.clear()
-        self.mistaken = True
+        self.mistaken = error
         self.named -= wrong
         self.unnamed.clear()
         self.tried.clear()
@@ -126,6 +132,12 @@ class Opening:
         self.asked = list(_axes(graph, inputs, self.named))
         self.marked += [*closed, *self.asked]
         begin_anew(self.asked, closed)
+
+    def better(self, error: DiagnosticError) -> DiagnosticError:
+        """The error that says what is wrong: the one with what was guessed, where the
+        one without it is that a dimension is not named."""
+        codes = {each.code for each in error.diagnostics}
+        return self.mistaken if self.mistaken and codes == {_NOT_NAMED} else error
 
     def open_named(
         self,

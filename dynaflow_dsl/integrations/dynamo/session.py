@@ -16,6 +16,7 @@ from dynaflow_dsl.cli.modules import ModuleFiles
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError, Severity
 from dynaflow_dsl.graph.digest import graph_digest
 from dynaflow_dsl.integrations.dynamo.calls import Bindings, GraphCall
+from dynaflow_dsl.integrations.dynamo.checks import check_autocast, check_gradients
 from dynaflow_dsl.integrations.dynamo.dimensions import (
     Dimensions,
     name_dimensions,
@@ -123,11 +124,12 @@ class Session:
             raise
         except DiagnosticError as error:
             if self.opening.guessed:
-                self.opening.drop_guess(graph, read_inputs(graph))
+                self.opening.drop_guess(graph, read_inputs(graph), error)
+            error = self.opening.better(error)
             if not self.options.strict and self.opening.refused is None:
                 self.opening.close(graph, error)
             self.opening.forget()
-            raise
+            raise error from None
         except BaseException:
             self.opening.forget()
             raise
@@ -148,8 +150,8 @@ class Session:
             reason = says_nothing_of(self.file, modules, graph.model)
             if reason is not None:
                 return Unscheduled(reason)
-        _check_gradients(graph.examples)
-        _check_autocast(graph.examples)
+        check_gradients(graph.examples)
+        check_autocast(graph.examples)
         inputs = read_inputs(graph)
         wanted = dimensions_of(self.file)
         meaning = self._meaning(graph, inputs, wanted, whole=whole)
@@ -160,9 +162,9 @@ class Session:
             if reason is not None:
                 return Unscheduled(reason)
         try:
-            found = self._scheduled(graph, meaning, wanted, whole=whole)
+            scheduled = self._scheduled(graph, meaning, wanted, whole=whole)
             self._hold_guess(inputs, meaning)
-            return found
+            return scheduled
         except DiagnosticError as error:
             found = [e for e in error.diagnostics if e.severity is Severity.ERROR]
             codes = {each.code for each in found}
@@ -355,41 +357,6 @@ def session(model: torch.nn.Module, options: Options) -> Session:
     made = Session(options, file)
     _sessions[model].append(made)
     return made
-
-
-def _check_gradients(examples: Iterable[object]) -> None:
-    if not torch.is_grad_enabled():
-        return
-    if any(isinstance(e, torch.Tensor) and e.requires_grad for e in examples):
-        raise DiagnosticError(
-            [
-                Diagnostic(
-                    "DFS821",
-                    "the model is called with gradients on, and executors have none",
-                    helps=(
-                        "call it under torch.inference_mode() or torch.no_grad()",
-                        'or let Inductor compile such calls: options={"strict": False}',
-                    ),
-                )
-            ]
-        )
-
-
-def _check_autocast(examples: Iterable[object]) -> None:
-    """Refuse casts that happen outside of the graph: no module would have them."""
-    kinds = {e.device.type for e in examples if isinstance(e, torch.Tensor)}
-    if not any(torch.is_autocast_enabled(kind) for kind in sorted(kinds)):
-        return
-    raise DiagnosticError(
-        [
-            Diagnostic(
-                "DFS821",
-                "the model is called under torch.autocast, whose casts are no "
-                "operations of its graph",
-                helps=("give the model its dtype: model.to(torch.bfloat16)",),
-            )
-        ]
-    )
 
 
 def _device(examples: Iterable[Any], kind: str) -> torch.device:

@@ -16,7 +16,7 @@ from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 from dynaflow_dsl.integrations import report
 from dynaflow_dsl.integrations.dynamo import opening
 from tests.integrations.dynamo.compiling import compiled
-from tests.integrations.dynamo.models import Block, Stack, evaluated, write
+from tests.integrations.dynamo.models import HALVES, Block, Stack, evaluated, write
 
 
 class Masked(Stack):
@@ -110,6 +110,37 @@ def test_all_axes_of_an_input_with_rows_are_found(tmp_path: Path) -> None:
         torch.testing.assert_close(step(x, mask), model(x, mask))
     assert shapes() == {"x": ("batch", "seq", 8), "mask": ("batch", "seq", 1)}
     assert len(report().graphs) == 1
+
+
+def test_open_axes_that_nobody_names_are_one_where_they_are_equal(
+    tmp_path: Path,
+) -> None:
+    """Dynamo opens them by itself, one by one, when a second size comes along."""
+
+    class Model(Looking):
+        def forward(self, x: Any, mask: Any) -> torch.Tensor:
+            if mask.shape[1] < x.shape[1]:
+                raise ValueError
+            return super().forward(x, mask[:, : x.shape[1], None])
+
+    model = evaluated(Model())
+    dims = {"x": ("batch", None, None)}
+    step = compiled(model, write(tmp_path), dims=dims)
+    for tokens in (6, 5, 7):
+        x, mask = torch.randn(4, tokens, 8), torch.randn(4, tokens)
+        torch.testing.assert_close(step(x, mask), model(x, mask))
+    assert [each.entry for each in report().graphs] == ["forward", "forward_2"]
+
+
+def test_of_two_errors_the_one_that_is_no_missing_name(tmp_path: Path) -> None:
+    """With the mask named something else is wrong, and without it that it is not."""
+    text = HALVES.replace(".up", ".upp")
+    found = refused(
+        compiled(evaluated(Masked()), write(tmp_path, text)),
+        torch.randn(4, 8),
+        torch.randn(4, 1),
+    )
+    assert found.code == "DFS201"
 
 
 class WeighedBlock(Block):
