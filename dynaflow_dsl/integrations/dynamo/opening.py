@@ -20,9 +20,7 @@ from dynaflow_dsl.integrations.dynamo.frames import (
     marks_of,
 )
 from dynaflow_dsl.integrations.dynamo.model import DynamoGraph, Inputs, StepInput
-
-# The code of dimensions without a name.
-_NOT_NAMED = "DFS821"
+from dynaflow_dsl.integrations.dynamo.wanted import NotSaid
 
 # An input by its label, and the number of one of its axes.
 _Place = tuple[str, int]
@@ -135,9 +133,10 @@ class Opening:
 
     def better(self, error: DiagnosticError) -> DiagnosticError:
         """The error that says what is wrong: the one with what was guessed, where the
-        one without it is that a dimension is not named."""
-        codes = {each.code for each in error.diagnostics}
-        return self.mistaken if self.mistaken and codes == {_NOT_NAMED} else error
+        one without it is that `dims` does not say so."""
+        if self.mistaken is not None and isinstance(error, NotSaid):
+            return self.mistaken
+        return error
 
     def open_named(
         self,

@@ -34,20 +34,21 @@ def take_place(
     first: ModuleFiles,
     compiled: pipeline.CompiledModule,
     write: str,
-    owner: Callable[[str], torch.nn.Module | None],
+    owner: Callable[[Path], torch.nn.Module | None],
 ) -> None:
     """Make the module on disk the compiled one, as far as that is allowed.
 
     `first` are the files of the model's first graph, and `owner` tells the other model
-    of this program that runs the module of a path. Raises DiagnosticError: DFS507 where
+    of this program that runs the module of a file. Raises DiagnosticError: DFS507 where
     there is one with another module, and what `settle` says.
     """
     stored = files.read().module
-    name = relative(files.module)
-    if stored not in (None, compiled.text) and owner(name) is not None:
+    place = files.module.absolute()
+    if stored not in (None, compiled.text) and owner(place) is not None:
         # A model may be gone, and not be collected yet.
         gc.collect()
-        if (other := owner(name)) is not None:
+        if (other := owner(place)) is not None:
+            name = relative(files.module)
             raise DiagnosticError([_taken(name, other, _free(first))])
     found = settle(files, compiled, write)
     if found:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -81,9 +82,14 @@ class Unscheduled:
 class _Made:
     entry: str
     digest: str
-    module: str
+    files: ModuleFiles
     parts: tuple[tuple[str, tuple[str, ...]], ...]
     bindings: Bindings
+
+    @property
+    def module(self) -> str:
+        """The module's file, for reports."""
+        return relative(self.files.module)
 
 
 @dataclass(slots=True, eq=False)
@@ -212,7 +218,8 @@ class Session:
         )
         bindings = Bindings(module.binds(self.options.load))
         parts = parts_of(compiled.bindings)
-        made = _Made(entry, digest, relative(files.module), parts, bindings)
+        place = ModuleFiles.of(files.module.parent.absolute(), files.module.stem)
+        made = _Made(entry, digest, place, parts, bindings)
         self.made.append(made)
         call = GraphCall(retraced.interface, bindings)
         return Scheduled(call, entry, made.module, parts, False)
@@ -329,11 +336,11 @@ class Session:
         return module_files(self.options.module, name, suffix)
 
 
-    def _other(self, module: str) -> torch.nn.Module | None:
-        """The model of another session of the program that runs a module."""
+    def _other(self, module: Path) -> torch.nn.Module | None:
+        """The model of another session of the program that runs the module of a file."""
         for model, sessions in _sessions.items():
             if self not in sessions and any(
-                made.module == module for each in sessions for made in each.made
+                made.files.module == module for each in sessions for made in each.made
             ):
                 return model
         return None

@@ -11,6 +11,10 @@ from dynaflow_dsl.resolve.model import Schedule, ScheduleFile
 from dynaflow_dsl.runtime.model import Split
 
 
+class NotSaid(DiagnosticError):
+    """Inputs have an axis of a dimension, and `dims` does not say so."""
+
+
 def dimensions_of(file: ScheduleFile) -> frozenset[str]:
     """The dimensions that a file's schedules split or capture."""
     found = {s.split.dimension for s in file.schedules if s.split is not None}
@@ -75,7 +79,7 @@ def not_said(
     file: ScheduleFile,
     dims: Mapping[str, tuple[str | None, ...]],
     missing: Mapping[str, tuple[str | None, ...]],
-) -> DiagnosticError:
+) -> NotSaid:
     """Inputs with an axis of a dimension, of which `dims` does not say so.
 
     `missing` is what it has to say of them.
@@ -85,13 +89,14 @@ def not_said(
     number = next(k for k, name in enumerate(axes) if name != said[k])
     name = str(axes[number])
     table = ", ".join(f'"{each}": {_axes(found)}' for each, found in missing.items())
-    return _about_dimension(
+    found = _about_dimension(
         file,
         name,
         f"axis {number} of '{key}' is {name} to the model's code, and 'dims' does not "
         "say so",
         [f'say it of each such input: options={{"dims": {{..., {table}}}}}'],
     )
+    return NotSaid(found.diagnostics)
 
 
 def still_fixed(file: ScheduleFile, name: str, size: int) -> DiagnosticError:
