@@ -154,7 +154,9 @@ def choose_model(
     kept = stored.get(stored_name(reference.target), {})
     for name, value in kept.items():
         words = f"-M {name}={write_scalar(value)}"
-        said = f"the module on disk was made with {words}, and `dfsc compile` forgets it"
+        said = (
+            f"the module on disk was made with {words}, and `dfsc compile` forgets it"
+        )
         given.setdefault(name, said)
     merged = {**dict(reference.arguments), **kept, **merged}
     return ChosenModel(reference.target, merged, reference.span, given)

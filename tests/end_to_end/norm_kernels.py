@@ -121,9 +121,8 @@ def of_two_rows(
     """Takes two rows; others go by the reference, which it may also ask for parts."""
     if residual.shape[0] != 2:
         return add_norm(residual, update, weight, eps)
-    pieces = [add_norm(*each, weight, eps) for each in zip(residual, update)]
-    hidden, normed = map(torch.stack, zip(*pieces))
-    return hidden, normed
+    one, two = (add_norm(residual[k], update[k], weight, eps) for k in range(2))
+    return torch.stack([one[0], two[0]]), torch.stack([one[1], two[1]])
 
 
 def plain(residual: torch.Tensor, update: torch.Tensor) -> torch.Tensor:

@@ -256,9 +256,7 @@ def marks_of(tensor: torch.Tensor) -> dict[str, object]:
     }
 
 
-def begin_anew(
-    opened: Iterable[OpenAxis], closed: Iterable[OpenAxis] = ()
-) -> NoReturn:
+def begin_anew(opened: Iterable[OpenAxis], closed: Iterable[OpenAxis] = ()) -> NoReturn:
     """Let Dynamo begin the frame anew, with some axes of its inputs open, and others
     fixed that it left open.
 
@@ -290,7 +288,11 @@ def fix_number(traced: Any) -> None:
     `traced` is an input of Dynamo's graph: an open integer, or a float in a tensor of
     its own, as Dynamo passes those.
     """
-    number = getattr(traced, "item_memo", None) if isinstance(traced, torch.Tensor) else traced
+    number = (
+        getattr(traced, "item_memo", None)
+        if isinstance(traced, torch.Tensor)
+        else traced
+    )
     if isinstance(number, torch.SymInt | torch.SymFloat):
         guard_scalar(number)
 

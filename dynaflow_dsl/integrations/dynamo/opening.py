@@ -34,8 +34,8 @@ class Opening:
     ties a dimension to one of these, it can be open only together with it. `tried` are
     the dimensions for which that was found out. `learned` are names of axes of values
     that a graph before this one made. `guessed` are those of inputs that `dims` leaves
-    out, by their sizes, until the graph turns out not to fit so (`mistaken` says why). `marked`
-    are tensors of the caller whose marks are to be taken off.
+    out, by their sizes, until the graph turns out not to fit so (`mistaken` says why).
+    `marked` are tensors of the caller whose marks are to be taken off.
     """
 
     named: set[_Place] = field(default_factory=set)

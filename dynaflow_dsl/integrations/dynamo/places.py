@@ -52,7 +52,9 @@ def take_place(
             raise DiagnosticError([_taken(name, other, _free(first))])
     found = settle(files, compiled, write)
     if found:
-        beside = "or, if it is the module of another model, give this one a place of its "
+        beside = (
+            "or, if it is the module of another model, give this one a place of its "
+        )
         way = f"{beside}own: {_free(first)}"
         raise DiagnosticError(
             replace(each, helps=(*each.helps, way)) if each.code == "DFS502" else each

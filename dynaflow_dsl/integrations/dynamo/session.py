@@ -208,9 +208,7 @@ class Session:
             files.module.stem,
             tuple(self.options.entries),
         )
-        take_place(
-            files, self._files(ENTRY), compiled, self.options.write, self._other
-        )
+        take_place(files, self._files(ENTRY), compiled, self.options.write, self._other)
         module = GraphModuleFile.of(
             files,
             structure_of(retraced.spec.model),
@@ -335,9 +333,8 @@ class Session:
         name = pipeline.module_name(self.file, pipeline.main_path(self.file))
         return module_files(self.options.module, name, suffix)
 
-
     def _other(self, module: Path) -> torch.nn.Module | None:
-        """The model of another session of the program that runs the module of a file."""
+        """The model of another session that runs the module of a file."""
         for model, sessions in _sessions.items():
             if self not in sessions and any(
                 made.files.module == module for each in sessions for made in each.made

@@ -327,7 +327,10 @@ def test_a_name_that_is_none_of_an_argument(name: str, tmp_path: Path) -> None:
 def test_bounds_of_a_dimension_that_is_none(tmp_path: Path) -> None:
     step = compiled(evaluated(Stack()), write(tmp_path), dimensions={"bach": (2, 8)})
     found = refused(step, torch.randn(4, 8))
-    assert found.message == "'dimensions' has bounds for bach, and no input has such an axis"
+    assert (
+        found.message
+        == "'dimensions' has bounds for bach, and no input has such an axis"
+    )
     assert found.helps[0] == "did you mean 'batch'?"
 
 

@@ -318,7 +318,7 @@ def test_arguments_of_another_kind(options: Any, said: str) -> None:
     with pytest.raises(ScheduleError) as caught:
         schedule(model_of(), module_of(), **options)
     assert (caught.value.code, caught.value.message) == ("DFS830", said)
-    with pytest.raises(ScheduleError, match="the path of a .dfs file, or a generated"):
+    with pytest.raises(ScheduleError, match=r"the path of a \.dfs file, or a gen"):
         schedule(model_of(), 3, **options)  # type: ignore[arg-type]
 
 
