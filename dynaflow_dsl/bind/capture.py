@@ -215,18 +215,23 @@ def _in_context(line: Capture, split: Split) -> Diagnostic:
 def not_capturable(
     schedule: Schedule, fragments: Fragments, dependence: Dependence
 ) -> Iterator[Diagnostic]:
-    """DFS321: operations in which the host waits, inside steps to be captured whole."""
+    """DFS321: operations in which the host waits, inside steps to be captured whole.
+
+    What a kernel does instead of a part's operations is seen when the step first runs.
+    """
     if not schedule.captures or schedule.captures[0].pieces:
         return
     parts = {part.name: part for part in schedule.parts}
     seen: set[str] = set()
     for owner, fragment in fragments.by_owner.items():
+        part = parts.get(owner.part)
+        if owner.part in seen or (part is not None and part.via is not None):
+            continue
         found = (dependence.operations[n] for n in fragment.numbers)
         waiting = next(filter(waits_on_host, found), None)
-        if waiting is None or owner.part in seen:
+        if waiting is None:
             continue
         seen.add(owner.part)
-        part = parts.get(owner.part)
         others = (
             (Label(part.selector.span, f"part {part.name} holds it"),) if part else ()
         )

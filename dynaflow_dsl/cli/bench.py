@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from dynaflow_dsl.bind.model import Binding
+from dynaflow_dsl.bind.uses import waits_on_host
 from dynaflow_dsl.cli.foreign import faults_shown, import_module_file
 from dynaflow_dsl.cli.given_files import given_by_file
 from dynaflow_dsl.cli.launched import (
@@ -33,18 +34,19 @@ from dynaflow_dsl.cli.options import (
 from dynaflow_dsl.cli.report import Reporter, output_format_option
 from dynaflow_dsl.cli.running import chosen_files, current_project, going_on
 from dynaflow_dsl.cli.sizes import USUAL_SIZE, phases_of, sizes_to_measure
+from dynaflow_dsl.graph.model import Graph
 from dynaflow_dsl.resolve.model import Scalar
 
-REFERENCES = ("torch.compile", "torch.compile, captured")
 ROUNDS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """What is measured: `size` is that of every dynamic dimension, None for the usual
-    one; no `names` stand for all contenders of the device.
+    one; no `names` stand for all contenders of the step, and no `entries` for all.
     """
 
+    entries: tuple[str, ...]
     size: int | None
     device: str | None
     names: tuple[str, ...]
@@ -58,6 +60,12 @@ class Request:
 @parameter_option
 @fact_option
 @click.option(
+    "--entry",
+    "entries",
+    multiple=True,
+    help="Measure this entry of the model; repeat for more. All by default.",
+)
+@click.option(
     "--size",
     type=click.IntRange(min=1),
     help="Size of the dynamic dimensions; the largest captured one by default, or "
@@ -68,7 +76,7 @@ class Request:
     "--only",
     "names",
     multiple=True,
-    help="Measure this contender; repeat for more. All by default.",
+    help="Measure this contender; repeat for more. All that can run by default.",
 )
 @click.option(
     "--rounds",
@@ -94,6 +102,7 @@ def command(
     model_arguments: Mapping[str, Scalar],
     parameters: Mapping[str, str],
     facts: Mapping[str, Scalar],
+    entries: tuple[str, ...],
     size: int | None,
     device: str | None,
     names: tuple[str, ...],
@@ -105,14 +114,15 @@ def command(
 
     Everything runs in this process, on the same inputs, in alternating rounds, each
     call on an idle device. Times are medians over rounds, ratios are paired, and their
-    intervals hold 95%. `host` is the time until a call returns. Started by torchrun,
-    all ranks run together, and the slowest of them counts.
+    intervals hold 95%. `host` is the time until a call returns, `apart` how far its
+    results are from those of the first contender. Started by torchrun, all ranks run
+    together, and the slowest of them counts.
     """
     project = current_project(reporter)
     files = chosen_files(project, paths)
     given = given_by_file(Given(parameters, facts), project, files)
     wanted = Wanted(project, model, model_arguments, given)
-    request = Request(size, device, names, rounds, seconds)
+    request = Request(entries, size, device, names, rounds, seconds)
     with joined_ranks(reporter, rank_seconds):
         for path in files:
             with going_on(reporter):
@@ -126,9 +136,17 @@ def _bench_file(
     made = make_to_run(reporter, path, wanted)
     if made is None:
         return
+    bindings = made.module.bindings
+    there = dict.fromkeys(binding.graph.entry for binding in bindings)
+    if unknown := [name for name in request.entries if name not in there]:
+        raise click.UsageError(
+            f"--entry: {path} has no {unknown[0]}; choose from {', '.join(there)}"
+        )
     with tempfile.TemporaryDirectory() as temporary:
         module = import_module_file(made.write(Path(temporary)).module)
-        for binding in made.module.bindings:
+        for binding in bindings:
+            if request.entries and binding.graph.entry not in request.entries:
+                continue
             with faults_shown(reporter):
                 _bench(reporter, module, made, binding, request)
 
@@ -143,7 +161,12 @@ def _bench(
     # Torch takes a second to import, and help on this command needs none.
     import torch
 
-    from dynaflow_dsl.measurement.contenders import Case, names_for
+    from dynaflow_dsl.measurement.contenders import (
+        REFERENCES,
+        Case,
+        known_for,
+        names_for,
+    )
     from dynaflow_dsl.measurement.machine import describe
     from dynaflow_dsl.measurement.measure import Failure, lines, measure
 
@@ -154,11 +177,16 @@ def _bench(
     scheduled = load()
     say_expected_memory(reporter, scheduled)
     device = torch.device(named)
-    known = names_for(device)
-    chosen = request.names or known
+    kind = _kind(graph, device)
+    chosen, known = request.names or names_for(kind), known_for(kind)
     for name in chosen:
         if name not in known:
             raise click.UsageError(f"--only: choose from {', '.join(known)}")
+    if not request.names and (left := [name for name in known if name not in chosen]):
+        reporter.say(
+            f"{graph.entry} waits for the device, so that no graph can hold it as it "
+            f"is: left out are {'; '.join(left)}"
+        )
     sizes = sizes_to_measure(binding.graph, binding.schedule, request.size)
     phases = phases_of(graph, sizes)
     arguments = loaded.arguments(graph.entry, sizes)
@@ -210,6 +238,15 @@ def _bench(
         )
     if any(isinstance(row, Failure) for row in rows.values()):
         reporter.fail()
+
+
+def _kind(graph: Graph, device: Any) -> Any:
+    """What decides who can run a step of a graph."""
+    from dynaflow_dsl.measurement.contenders import Kind
+    from dynaflow_dsl.measurement.exchanges import exchanges_tokens
+
+    waits = any(map(waits_on_host, graph.operations))
+    return Kind(device, waits, exchanges_tokens(graph))
 
 
 def _load(

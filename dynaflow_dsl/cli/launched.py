@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,7 +56,9 @@ def joined_ranks(reporter: Reporter, seconds: int) -> Iterator[None]:
     """Be one of the ranks that torchrun has started; without it nothing happens.
 
     Collectives may take `seconds`. One rank speaks of what is as it should be; what is
-    not, each of them says.
+    not, each of them says. After an exception the groups are left to the end of the
+    process: NCCL waits for CUDA graphs that hold its collectives, and a traceback
+    keeps such graphs.
     """
     if not launched():
         yield
@@ -70,7 +73,6 @@ def joined_ranks(reporter: Reporter, seconds: int) -> Iterator[None]:
     dist.init_process_group(timeout=timedelta(seconds=seconds))
     reporter.silent = dist.get_rank() > 0
     reporter.say(f"{dist.get_world_size()} ranks run together")
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()
+    yield
+    gc.collect()
+    dist.destroy_process_group()

@@ -148,8 +148,9 @@ class Usage:
 def setting_up(role: str, device: torch.device) -> Iterator[None]:
     """Make what is kept: its tensors are of no inference, and the host may wait.
 
-    A step whose first run waits for the device is not captured; this is no part of the
-    step. Raises RankError (DFS818) inside a capture, which can hold nothing of it.
+    A step whose first run waits for the device is not captured, and who looks at the
+    operations of a step is shown none of these: this is no part of it. Raises RankError
+    (DFS818) inside a capture, which can hold nothing of it.
     """
     if torch.cuda.is_current_stream_capturing():
         raise RankError(
@@ -161,7 +162,11 @@ def setting_up(role: str, device: torch.device) -> Iterator[None]:
     before = torch.cuda.get_sync_debug_mode()
     torch.cuda.set_sync_debug_mode("default")
     try:
-        with torch.inference_mode(False), torch.cuda.device(device):
+        with (
+            torch.utils._python_dispatch._disable_current_modes(),
+            torch.inference_mode(False),
+            torch.cuda.device(device),
+        ):
             yield
     finally:
         torch.cuda.set_sync_debug_mode(before)

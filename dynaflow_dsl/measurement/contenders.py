@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -12,10 +14,14 @@ from typing import Any, TypeAlias
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
+from dynaflow_dsl.measurement import all_gather
+from dynaflow_dsl.measurement.all_to_all import AllToAll, exchanged_by
+from dynaflow_dsl.runtime.cuda_graphs import abandon
 from dynaflow_dsl.runtime.executor import Executor
 
 Call: TypeAlias = Callable[[], Any]
 Load: TypeAlias = Callable[..., Executor]
+Backend: TypeAlias = Callable[..., Callable[..., Any]]
 
 # For every device, and for those that capture. The results of all are held against
 # those of the first.
@@ -30,6 +36,19 @@ ON_CUDA = (
     "sequential",
     "scheduled",
     "scheduled, copying",
+)
+# For steps whose tokens travel between ranks, to their experts and back.
+EXCHANGES = ("all-to-all, captured", "all-gather, captured")
+# What the others are related to, where they ran.
+REFERENCES = ("torch.compile", "torch.compile, captured", *EXCHANGES)
+# These hold the whole model as it is.
+_CAPTURING = frozenset(
+    {
+        "reduce-overhead",
+        "torch.compile, captured",
+        "max-autotune, captured",
+        "torch.compile, captured, copying",
+    }
 )
 _WARM_UPS = 3
 
@@ -51,9 +70,30 @@ class Case:
     phases: Mapping[str, int] | None = None
 
 
-def names_for(device: torch.device) -> tuple[str, ...]:
-    """The contenders that a device can run."""
-    return ON_CUDA if device.type == "cuda" else EVERYWHERE
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What decides who can run a step.
+
+    `waits` says that operations of the model wait for the device, so that no graph can
+    hold it as it is; `exchanges` that ranks exchange tokens in it.
+    """
+
+    device: torch.device
+    waits: bool = False
+    exchanges: bool = False
+
+
+def known_for(kind: Kind) -> tuple[str, ...]:
+    """The contenders that may be asked for."""
+    if kind.device.type != "cuda":
+        return EVERYWHERE
+    return (*ON_CUDA, *EXCHANGES) if kind.exchanges else ON_CUDA
+
+
+def names_for(kind: Kind) -> tuple[str, ...]:
+    """Those that are measured where nobody asks for some: all that can run."""
+    known = known_for(kind)
+    return tuple(n for n in known if not (kind.waits and n in _CAPTURING))
 
 
 def make(case: Case, name: str) -> Call:
@@ -80,6 +120,11 @@ def make(case: Case, name: str) -> Call:
             return _captured(_call(_compiled(case, mode), case.arguments))
         case "torch.compile, captured, copying":
             return _copying(case, _compiled(case, None))
+        case "all-to-all, captured":
+            return _all_to_all(case)
+        case "all-gather, captured":
+            step = _compiled(case, None, all_gather.inductor)
+            return _captured(_call(step, case.arguments))
         case "sequential":
             return _lent(_sequential(case.load), case)
         case "scheduled":
@@ -89,9 +134,13 @@ def make(case: Case, name: str) -> Call:
     raise ValueError(f"no contender is named {name}")
 
 
-def _compiled(case: Case, mode: str | None) -> Callable[..., Any]:
+def _compiled(
+    case: Case, mode: str | None, backend: str | Backend = "inductor"
+) -> Callable[..., Any]:
     """The whole model by `torch.compile`, for the sizes at hand."""
-    step: Callable[..., Any] = torch.compile(case.adapted(), dynamic=False, mode=mode)
+    step: Callable[..., Any] = torch.compile(
+        case.adapted(), dynamic=False, mode=mode, backend=backend
+    )
     return step
 
 
@@ -123,24 +172,75 @@ def _call(step: Callable[..., Any], arguments: Sequence[Any]) -> Call:
     return call
 
 
-def _captured(call: Call) -> Call:
+def _all_to_all(case: Case) -> Call:
+    """The whole model, with the counts that its own first step had."""
+    exchange = AllToAll()
+    call = _call(_compiled(case, None), case.arguments)
+    with exchanged_by(exchange, case.device):
+        call()
+        exchange.repeat()
+        return _captured(call, exchange)
+
+
+@dataclass(frozen=True, slots=True)
+class _Replay:
+    """A step in one CUDA graph.
+
+    `kept` is whatever owns memory that the graph reads and not the model.
+    """
+
+    graph: torch.cuda.CUDAGraph
+    outputs: Any
+    kept: tuple[object, ...]
+
+    def __call__(self) -> Any:
+        self.graph.replay()
+        return self.outputs
+
+
+def _captured(call: Call, *kept: object) -> Call:
+    """A step in one CUDA graph; what cannot be captured raises RuntimeError.
+
+    A step that waits for the device is found before anything is captured.
+    """
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(_WARM_UPS):
             call()
+        with _waits_refused():
+            call()
+        torch.cuda.synchronize()
+        gc.collect()
+        torch.cuda.empty_cache()
+        graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+        # Threads of NCCL, and our watch, ask for their events meanwhile.
+        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+        # Graphs that nobody holds any more must not be destroyed meanwhile.
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            outputs = call()
+            graph.capture_end()
+        except BaseException:
+            abandon(graph, torch.cuda.current_device(), pool)
+            raise
+        finally:
+            if collecting:
+                gc.enable()
     torch.cuda.current_stream().wait_stream(side)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    # Threads of NCCL, and our watch, ask for their events meanwhile.
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        outputs = call()
+    return _Replay(graph, outputs, (call, *kept))
 
-    def replay() -> Any:
-        graph.replay()
-        return outputs
 
-    return replay
+@contextmanager
+def _waits_refused() -> Iterator[None]:
+    """Have what waits for the device raise RuntimeError."""
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
 
 
 def _lent(step: Executor, case: Case) -> Call:

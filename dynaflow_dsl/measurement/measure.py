@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
+from typing import TypeVar
 
 import torch
 from torch.utils._pytree import tree_map
@@ -21,6 +23,8 @@ from dynaflow_dsl.measurement.rounds import (
 )
 
 MICRO = 1e6
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,8 @@ class Row:
     `wall` and `host` are of calls on an idle device, with `ratios` of walls; `steady`
     is of calls that follow each other at once, with `steady_ratios`. `first` is seconds
     from its making to the end of its first step, in a process that others have warmed;
-    `apart` how far its result is from that of the first contender.
+    `apart` how far its result is from that of the first contender, on the rank where
+    it is farthest.
     """
 
     wall: tuple[float, ...]
@@ -77,7 +82,7 @@ def measure(
     """Every contender of `names`, and how it relates to each of `references`.
 
     Of ranks that measure together, `tell` brings the words of each to all: a contender
-    that fails on one of them is left out on all.
+    that fails on one of them is left out on all, and the others are measured.
     """
     calls: dict[str, Callable[[], object]] = {}
     firsts: dict[str, float] = {}
@@ -89,26 +94,18 @@ def measure(
     for name in names:
         taken = _reserved(case.device)
         start = clock()
-        failed = call = result = None
         try:
-            call = make(case, name)
-            result = call()
-            wait()
+            call = _on_all(partial(make, case, name), tell)
+            result = _on_all(partial(_steps, call, 1, wait), tell)
             firsts[name] = clock() - start
-            for _ in range(3):
-                result = call()
-            wait()
-        except Exception as error:
-            first = str(error).strip().partition("\n")[0]
-            failed = f"{type(error).__name__}: {first}"
-        said = [one for one in tell(failed) if one is not None]
-        if call is None or said:
-            failures[name] = Failure(said[0])
+            result = _on_all(partial(_steps, call, 3, wait), tell)
+        except _Failed as failed:
+            failures[name] = Failure(str(failed))
             continue
         calls[name] = call
         if expected is None:
             expected = _copied(result)
-        apart[name] = largest_difference(result, expected)
+        apart[name] = max(tell(largest_difference(result, expected)))
         del result
         memory[name] = _memory(call, case.device, taken)
     times = alternate(calls, rounds, seconds, wait, tell)
@@ -117,6 +114,38 @@ def measure(
         for name in calls
     }
     return {name: rows.get(name) or failures[name] for name in names}
+
+
+class _Failed(Exception):
+    """Why a contender cannot run, on this rank or another."""
+
+
+def _on_all(work: Callable[[], T], tell: Tell) -> T:
+    """What `work` gives; raises _Failed on all ranks where it fails on one.
+
+    So no rank goes on into collectives in which another one is missing.
+    """
+    done: list[T] = []
+    reason = None
+    try:
+        done.append(work())
+    except Exception as error:
+        first = str(error).strip().partition("\n")[0]
+        reason = f"{type(error).__name__}: {first}"
+    said = [one for one in tell(reason) if one is not None]
+    if said:
+        raise _Failed(said[0])
+    return done[0]
+
+
+def _steps(
+    call: Callable[[], object], count: int, wait: Callable[[], object]
+) -> object:
+    """The result of the last of some steps, which has ended."""
+    for _ in range(count):
+        result = call()
+    wait()
+    return result
 
 
 def _row(
@@ -155,7 +184,7 @@ def lines(
     references = [name for name in references if isinstance(rows.get(name), Row)]
     heads = "".join(f"  {f'of {name} [95%]':<26}" for name in references)
     head = f"{'':{width}}{'wall':>12}{'host':>10}{'steady':>10}"
-    yield f"{head}{'memory':>12}{heads}".rstrip()
+    yield f"{head}{'memory':>12}{'apart':>10}{heads}".rstrip()
     for name, row in rows.items():
         match row:
             case Failure(reason):
@@ -163,12 +192,12 @@ def lines(
             case Row():
                 line = f"{name:{width}}{median(row.wall):>9.1f} µs"
                 line += f"{median(row.host):>10.1f}{median(row.steady):>10.1f}"
-                line += f"{row.memory.total / 1e6:>9.1f} MB"
+                line += f"{row.memory.total / 1e6:>9.1f} MB{row.apart:>10.1e}"
                 for other in references:
                     line += f"  {_written(row.ratios.get(other)):<26}"
                 yield line.rstrip()
                 if row.steady_ratios:
-                    line = f"{'  steady':{width + 44}}"
+                    line = f"{'  steady':{width + 54}}"
                     for other in references:
                         line += f"  {_written(row.steady_ratios.get(other)):<26}"
                     yield line.rstrip()

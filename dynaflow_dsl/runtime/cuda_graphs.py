@@ -128,26 +128,13 @@ class CudaGraphs:
         return Graph(graph.replay, nodes)
 
     def _abandon(self) -> None:
-        """End a capture in which something failed, and mend what that leaves behind.
-
-        PyTorch ends a failed capture with an exception before it has told its random
-        generators and its allocator; the next capture that succeeds tells the former.
-        """
+        """End a capture in which something failed."""
         assert self._stream is not None
         graph, self._graph = self._graph, None
         assert graph is not None
         torch.cuda.set_stream(self._stream)
-        try:
-            graph.capture_end()
-        except RuntimeError:
-            with suppress(RuntimeError):
-                torch._C._cuda_endAllocateToPool(self._index, self._pools[-1])
+        abandon(graph, self._index, self._pools[-1])
         self._pools.append(torch.cuda.graph_pool_handle())
-        mended = torch.cuda.CUDAGraph()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it is empty, which PyTorch warns of
-            mended.capture_begin(capture_error_mode="thread_local")
-            mended.capture_end()
 
     def without_owner(self, tensor: torch.Tensor) -> torch.Tensor:
         """An alias that leaves the memory to the pool."""
@@ -178,6 +165,26 @@ class CudaGraphs:
     def take_turn(self) -> None:
         """Let the current stream wait for the one that replayed last, if another."""
         take_turn(self._index)
+
+
+def abandon(graph: torch.cuda.CUDAGraph, index: int, pool: Any) -> None:
+    """End a capture in which something failed, and mend what that leaves behind.
+
+    PyTorch ends a failed capture with an exception before it has told its random
+    generators and its allocator; the next capture that succeeds tells the former. The
+    current stream is that of the capture, and `index` is its device's. The pool is
+    unusable for others.
+    """
+    try:
+        graph.capture_end()
+    except RuntimeError:
+        with suppress(RuntimeError):
+            torch._C._cuda_endAllocateToPool(index, pool)
+    mended = torch.cuda.CUDAGraph()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is empty, which PyTorch warns of
+        mended.capture_begin(capture_error_mode="thread_local")
+        mended.capture_end()
 
 
 @cache

@@ -29,6 +29,7 @@ from dynaflow_dsl.runtime.replay import Estimate
 from dynaflow_dsl.runtime.report import FetchedMemory
 from dynaflow_dsl.runtime.retraced import check_graphs
 from dynaflow_dsl.runtime.select import Choice, Selected
+from dynaflow_dsl.runtime.shared_code import code_of_this_load
 from dynaflow_dsl.runtime.streams import MakeStreams, Streams, make_streams
 from dynaflow_dsl.runtime.weights import (
     check_model,
@@ -132,7 +133,7 @@ def loader(
             with torch.inference_mode(False):
                 place_model(model, list(module_map.tensors), fetches, host)
             tensors = model_tensors(model)
-        compiled: dict[str, Any] = {}
+        compiled = code_of_this_load()
         pools = Pools()
         loaded = [
             _load_one(

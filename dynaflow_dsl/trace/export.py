@@ -178,7 +178,8 @@ def _without_idle_autocasts() -> Iterator[None]:
 
     Torch would make a graph of its own of what is in it.
     """
-    enter, leave = torch.autocast.__enter__, torch.autocast.__exit__
+    enter: Any = torch.autocast.__enter__
+    leave: Any = torch.autocast.__exit__
     idle: list[bool] = []
 
     def enter_autocast(self: torch.autocast) -> Any:

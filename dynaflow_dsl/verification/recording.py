@@ -22,7 +22,7 @@ from dynaflow_dsl.runtime.executor import Executor
 from dynaflow_dsl.runtime.model import StreamOptions
 from dynaflow_dsl.runtime.streams import Streams
 from dynaflow_dsl.verification.clocks import MAIN, Clocks, recording_streams
-from dynaflow_dsl.verification.memory import Access, Memory, Place, Record, extent_of
+from dynaflow_dsl.verification.memory import Access, Memory, Place, extent_of
 from dynaflow_dsl.verification.operators import written_tensors
 from dynaflow_dsl.verification.weights import Brought, WeightWatch
 
@@ -319,7 +319,9 @@ class _Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         clock: Mapping[str, int],
     ) -> None:
         record = self.memory.find(tensor)
-        assert isinstance(record, Record)
+        if record is None:
+            # The operation has given a tensor that it was given other memory.
+            record = self.memory.add(tensor, place)
         extent = extent_of(tensor)
         for access in record.conflicts(write, extent, clock):
             kind: FaultKind = "read before write"

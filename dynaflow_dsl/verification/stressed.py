@@ -12,6 +12,7 @@ import torch
 from dynaflow_dsl.runtime.distances import INFINITE, distance, usual_magnitude
 from dynaflow_dsl.runtime.errors import RuntimeFault
 from dynaflow_dsl.runtime.executor import Executor
+from dynaflow_dsl.runtime.shared_code import shared_code
 from dynaflow_dsl.runtime.streams import MakeStreams, one_stream
 from dynaflow_dsl.verification.interleaving import Interleaved
 from dynaflow_dsl.verification.results import Result, run_on_copies
@@ -27,6 +28,7 @@ from dynaflow_dsl.verification.verify import (
 )
 
 
+@shared_code()
 def stress_module(
     module: ModuleType,
     model: torch.nn.Module,

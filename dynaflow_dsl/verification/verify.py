@@ -20,6 +20,7 @@ from dynaflow_dsl.runtime.inputs import factors
 from dynaflow_dsl.runtime.model import TensorSpec
 from dynaflow_dsl.runtime.module_map import ModuleMap, read_map
 from dynaflow_dsl.runtime.select import Selected
+from dynaflow_dsl.runtime.shared_code import shared_code
 from dynaflow_dsl.runtime.streams import one_stream
 from dynaflow_dsl.verification.captured import Captured
 from dynaflow_dsl.verification.kernels import KernelTrials
@@ -112,13 +113,14 @@ def verify(
     kernels.watch(text)
     ways: dict[str, Executor] = {}
     if compiled:
-        loaded = module.load(model, compile=True, capture=False, **options)
-        ways["compiled"] = find_executor(loaded, entry, schedule)
-        if text.device.type in CAPTURING:
-            loaded = module.load(
-                model, compile=True, capture=False, streams=one_stream, **options
-            )
-            ways["one stream"] = find_executor(loaded, entry, schedule)
+        with shared_code():
+            loaded = module.load(model, compile=True, capture=False, **options)
+            ways["compiled"] = find_executor(loaded, entry, schedule)
+            if text.device.type in CAPTURING:
+                loaded = module.load(
+                    model, compile=True, capture=False, streams=one_stream, **options
+                )
+                ways["one stream"] = find_executor(loaded, entry, schedule)
     module_map = read_map(Path(type(text).step.__code__.co_filename))
     split_input = _split_input(text)
     weights = _weights(called, model)

@@ -59,6 +59,24 @@ def test_an_unknown_contender_lists_the_known_ones(file: str, capsys: Capture) -
     assert "choose from eager, torch.compile, sequential" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("more", [(), ("--entry", "decode")])
+def test_an_entry_that_is_none_lists_those_there_are(
+    file: str, capsys: Capture, more: tuple[str, ...]
+) -> None:
+    assert run(["bench", file, *more, "--entry", "encode"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "halves.dfs has no encode; choose from decode" in said
+
+
+@pytest.mark.slow
+def test_entries_are_chosen(file: str, capsys: Capture) -> None:
+    words = ["--model", "dynaflow_dsl.models.llama:serve", "-M", "layers=1"]
+    words += ["--entry", "prefill", *QUICK]
+    assert run(["bench", file, *words]) == 0
+    (result,) = json.loads(capsys.readouterr().out)["results"]
+    assert result["entry"] == "prefill"
+
+
 QUICK = ("--only", "scheduled", "--seconds", "0.001", "--output-format", "json")
 
 

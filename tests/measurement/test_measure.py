@@ -9,8 +9,12 @@ import torch
 from dynaflow_dsl.measurement import measure as measuring
 from dynaflow_dsl.measurement.contenders import (
     EVERYWHERE,
+    EXCHANGES,
     ON_CUDA,
+    REFERENCES,
     Case,
+    Kind,
+    known_for,
     largest_difference,
     make,
     names_for,
@@ -53,6 +57,10 @@ def test_a_contender_that_fails_is_told_and_the_others_are_measured(
     head, *table = lines(rows, ("one", "broken"))
     assert "of one [95%]" in head
     assert "of broken" not in head
+    assert [line.split(" MB")[1].split()[0] for line in (table[0], table[2])] == [
+        "0.0e+00",
+        "5.0e-01",
+    ]
     assert table[1] == "broken  could not run: RuntimeError: no such kernel"
     assert table[3].startswith("  steady")
     assert len(second.wall) == len(second.steady) == 5
@@ -92,9 +100,35 @@ def test_a_result_that_is_no_number_is_far_from_one_that_is() -> None:
     assert largest_difference(-masked, masked) == float("inf")
 
 
-def test_contenders_of_a_device() -> None:
-    assert names_for(CPU) == EVERYWHERE
-    assert names_for(torch.device("cuda", 0)) == ON_CUDA
+def test_ranks_do_not_begin_a_step_that_one_of_them_has_not() -> None:
+    """They would wait in its collectives."""
+    called: list[str] = []
+
+    def made(name: str) -> Callable[[], Any]:
+        return lambda: called.append(name)
+
+    def tell(word: object) -> list[object]:
+        return [word, None if called else "OutOfMemoryError: not here"]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measuring, "make", lambda _, name: made(name))
+        rows = measure(case(), ("one",), (), 5, 1e-6, lambda: 0.0, tell)
+    assert rows["one"] == Failure("OutOfMemoryError: not here")
+    assert not called
+
+
+def test_contenders_of_a_step() -> None:
+    gpu = torch.device("cuda", 0)
+    assert names_for(Kind(CPU)) == known_for(Kind(CPU)) == EVERYWHERE
+    assert names_for(Kind(gpu)) == known_for(Kind(gpu)) == ON_CUDA
     assert set(EVERYWHERE) < set(ON_CUDA)
+    # What reads counts on the host is captured by those that do without.
+    moe = Kind(gpu, waits=True, exchanges=True)
+    left = ("eager", "torch.compile", "sequential", "scheduled", "scheduled, copying")
+    assert names_for(moe) == (*left, *EXCHANGES)
+    assert known_for(moe) == (*ON_CUDA, *EXCHANGES)
+    # Nobody to exchange with.
+    assert names_for(Kind(gpu, waits=True)) == left
+    assert set(EXCHANGES) < set(REFERENCES) < {*ON_CUDA, *EXCHANGES}
     with pytest.raises(ValueError, match="no contender is named eagre"):
         make(case(), "eagre")

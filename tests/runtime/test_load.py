@@ -11,7 +11,10 @@ import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
 from dynaflow_dsl.runtime import Executor, LoadError, Part, loader
+from dynaflow_dsl.runtime import compile as compile_room
+from dynaflow_dsl.runtime.inductor import load_artifact
 from dynaflow_dsl.runtime.module_map import map_path, read_map
+from dynaflow_dsl.runtime.shared_code import shared_code
 from tests.runtime.toy_model import Layer, Toy, make_arguments, make_toy
 from tests.runtime.write_toy_maps import EXECUTORS, module_map
 from tests.verification.mutations import write_module
@@ -303,3 +306,29 @@ def test_weights_that_wrap_others_are_other_weights(halves: ModuleType) -> None:
     assert error.code == "DFS801"
     assert f"`{path}` is float32" in error.message
     assert "of TwoTensor instead of float32" in error.message
+
+
+@pytest.mark.slow
+def test_code_is_shared_by_loads_that_are_compared(
+    halves: ModuleType, toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[int] = []
+
+    def counting(content: bytes) -> Any:
+        loaded.append(1)
+        return load_artifact(content)
+
+    monkeypatch.setattr(compile_room, "load_artifact", counting)
+
+    def load() -> int:
+        before = len(loaded)
+        halves.load(toy, compile=True, cache=tmp_path)
+        return len(loaded) - before
+
+    with shared_code():
+        parts = load()
+        assert parts > 0
+        assert load() == 0
+        with shared_code():
+            assert load() == 0
+    assert load() == parts

@@ -271,3 +271,14 @@ def test_order_through_a_third_stream_counts() -> None:
 
     # The event was recorded before the read.
     assert kinds(record_hand(step)) == {"write before read"}
+
+
+def test_an_operation_may_give_a_tensor_other_memory() -> None:
+    def step(self: Any, x: torch.Tensor) -> torch.Tensor:
+        # As `torch.distributed` does with what it sends of Python objects.
+        other = torch.empty(0).set_(x.untyped_storage(), 0, (4, 4))
+        return other + 1
+
+    recording = record_hand(step)
+    assert recording.faults == ()
+    assert torch.equal(recording.outputs, torch.ones(4, 4))

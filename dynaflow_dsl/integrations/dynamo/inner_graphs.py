@@ -47,7 +47,8 @@ def _copied(
 
     for node in module.graph.nodes:
         if node.op == "output":
-            return map_arg(node.args[0], found)
+            returned: Argument = map_arg(node.args[0], found)
+            return returned
         if node.op == "placeholder" and node.name in given:
             known[node] = given[node.name]
         elif (body := _body(node, module)) is not None:

@@ -83,7 +83,8 @@ class ReplayInterpreter(Interpreter):
         if target is torch._C._set_grad_enabled:
             return None
         if target is torch.amp.autocast_mode._enter_autocast:
-            return torch.autocast(*args).__enter__()
+            context: Any = torch.autocast(*args)
+            return context.__enter__()
         if target is torch.amp.autocast_mode._exit_autocast:
             return args[0].__exit__(None, None, None)
         if target is _DATA:
