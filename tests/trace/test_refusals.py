@@ -80,6 +80,11 @@ CASES: dict[str, tuple[Forward, str, str]] = {
     "autocast": (_casts, "switches torch.autocast on", "y = x * 2"),
     "gradients": (_enables_gradients, "switches gradients", "y = x * 2"),
     "graph in graph": (_conditional, "calls another graph inside its own (cond)", ""),
+    "count down": (
+        lambda self, x: x[torch.arange(x.shape[0] - 1, -1, -1)],
+        "has the size batch - 1",
+        "",
+    ),
     "sum of sizes": (
         lambda self, x: torch.cat([x, x[:1]]),
         "has the size batch + 1",

@@ -93,16 +93,17 @@ class Opening:
         inputs: Inputs,
         dims: Mapping[str, tuple[str | None, ...]],
         wanted: Collection[str],
+        sizes: Mapping[str, int],
     ) -> Mapping[str, tuple[str | None, ...]]:
         """Names for axes of inputs of which `dims` says nothing, by their sizes.
 
-        An axis that has the size of a named dimension in the call that is being
+        `sizes` are those of named dimensions that no input of the graph has. An axis that has the size of a named dimension in the call that is being
         compiled is that dimension, unless the graph does not fit then. Only of inputs
         that have one of the `wanted` dimensions, those of the schedule: others are
         rather weights of a kind.
         """
         if self.mistaken is None and not self.guessed:
-            found = _by_size(inputs, dims)
+            found = _by_size(inputs, dims, sizes)
             self.guessed.update(
                 {key: axes for key, axes in found.items() if {*axes} & {*wanted}}
             )
@@ -220,7 +221,9 @@ def _axes(
 
 
 def _by_size(
-    inputs: Inputs, dims: Mapping[str, tuple[str | None, ...]]
+    inputs: Inputs,
+    dims: Mapping[str, tuple[str | None, ...]],
+    elsewhere: Mapping[str, int],
 ) -> dict[str, tuple[str | None, ...]]:
     sizes: dict[str, int] = {}
     for item in inputs.steps:
@@ -228,6 +231,9 @@ def _by_size(
             name = _name(item, number, dims)
             if name is not None and size is not None and size > 1:
                 sizes.setdefault(name, size)
+    for name, size in elsewhere.items():
+        if size > 1:
+            sizes.setdefault(name, size)
     found: dict[str, tuple[str | None, ...]] = {}
     for item in inputs.steps:
         if item.key in dims:

@@ -97,7 +97,8 @@ class Session:
     """What is known of a model's graphs under one set of options.
 
     `dims` are the names of axes in earlier graphs, which hold for later ones: a batch
-    of one row is fixed to Dynamo, and still the batch. `opening` is what Dynamo was
+    of one row is fixed to Dynamo, and still the batch. `sizes` are those of named
+    dimensions in the call whose graphs are being compiled. `opening` is what Dynamo was
     asked to leave open.
     """
 
@@ -105,6 +106,7 @@ class Session:
     file: ScheduleFile
     made: list[_Made] = field(default_factory=list)
     dims: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
     opening: Opening = field(default_factory=Opening)
 
     def schedule(
@@ -150,6 +152,7 @@ class Session:
         whole: bool,
         resumed: bool,
     ) -> Scheduled | Unscheduled:
+        self._look_at_call(graph, resumed=resumed)
         # A whole model without any part is at odds with its schedule, unless another
         # way through the model has been found to fit.
         if not whole or self.made:
@@ -243,9 +246,15 @@ class Session:
             dims = {
                 k: axes for k, axes in self.dims.items() if ndim.get(k) == len(axes)
             }
-        elif dims:
-            dims = {**dims, **self.opening.guess(inputs, dims, wanted)}
+        else:
+            guessed = self.opening.guess(inputs, dims, wanted, self.sizes)
+            dims = {**dims, **guessed}
         return replace(given, dims={**dims, **self.opening.learned})
+
+    def _look_at_call(self, graph: DynamoGraph, *, resumed: bool) -> None:
+        """Note the sizes of a call, for graphs that go on with it after a break."""
+        found = graph.scope.sizes_of(self.options.meaning.dims)
+        self.sizes = {**self.sizes, **found} if resumed else found
 
     def _hold_guess(self, inputs: Inputs, meaning: Meaning) -> None:
         """Let the graph hold only for calls of which what was guessed is right."""
