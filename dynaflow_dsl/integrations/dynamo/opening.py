@@ -97,10 +97,11 @@ class Opening:
     ) -> Mapping[str, tuple[str | None, ...]]:
         """Names for axes of inputs of which `dims` says nothing, by their sizes.
 
-        `sizes` are those of named dimensions that no input of the graph has. An axis that has the size of a named dimension in the call that is being
-        compiled is that dimension, unless the graph does not fit then. Only of inputs
-        that have one of the `wanted` dimensions, those of the schedule: others are
-        rather weights of a kind.
+        An axis that has the size of a named dimension in the call that is being
+        compiled is that dimension, unless the graph does not fit then; `sizes` are
+        those of dimensions that no input of the graph has. Only of inputs that have one
+        of the `wanted` dimensions, those of the schedule: others are rather weights of
+        a kind.
         """
         if self.mistaken is None and not self.guessed:
             found = _by_size(inputs, dims, sizes)

@@ -252,9 +252,13 @@ class Session:
         return replace(given, dims={**dims, **self.opening.learned})
 
     def _look_at_call(self, graph: DynamoGraph, *, resumed: bool) -> None:
-        """Note the sizes of a call, for graphs that go on with it after a break."""
+        """Note the sizes of a call, for graphs that go on with it after a break.
+
+        Functions that it calls may be compiled in between, and know none.
+        """
         found = graph.scope.sizes_of(self.options.meaning.dims)
-        self.sizes = {**self.sizes, **found} if resumed else found
+        if found:
+            self.sizes = {**self.sizes, **found} if resumed else found
 
     def _hold_guess(self, inputs: Inputs, meaning: Meaning) -> None:
         """Let the graph hold only for calls of which what was guessed is right."""

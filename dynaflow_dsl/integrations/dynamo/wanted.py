@@ -66,13 +66,10 @@ def no_dimension(
             f"'dims' names it of {', '.join(elsewhere)}, and the inputs of this graph "
             f"are {', '.join(known) or 'none'}"
         )
-    return _about_dimension(
-        file,
-        name,
-        f"no input of this graph has an axis {name}, and torch.compile fixed all sizes",
-        helps,
-        notes,
+    message = (
+        f"no input of this graph has an axis {name}, and torch.compile fixed all sizes"
     )
+    return NotSaid(_about_dimension(file, name, message, helps, notes).diagnostics)
 
 
 def not_said(
