@@ -53,7 +53,12 @@ class SymmetricPeers:
         with setting_up(self.role, self.device):
             mine = symmetric_memory.empty(count, dtype=dtype, device=self.device)
             group = players()[self.role].group_name
+            # PyTorch zeroes the memory, and fills tables of where the others' lies, on
+            # a stream that those of a step do not wait for; and the tables may be
+            # where kernels that are still under way have their temporaries.
+            torch.cuda.synchronize(self.device)
             handle = symmetric_memory.rendezvous(mine, group)
+            torch.cuda.synchronize(self.device)
             # Each name has a signal pad of its own, that of its first buffer.
             self._handles.setdefault(name, handle)
             # The mapped buffers own nothing: these two keep their memory.
