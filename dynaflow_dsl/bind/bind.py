@@ -17,7 +17,12 @@ from dynaflow_dsl.bind.faults import (
     scope_span,
 )
 from dynaflow_dsl.bind.fragments import Fragments, cut
-from dynaflow_dsl.bind.interface import bind_outside, bind_parts, check_results
+from dynaflow_dsl.bind.interface import (
+    RETURNED,
+    bind_outside,
+    bind_parts,
+    check_results,
+)
 from dynaflow_dsl.bind.model import Binding, BoundSection, Iteration
 from dynaflow_dsl.bind.ownership import (
     AFTER_OWNER,
@@ -158,6 +163,14 @@ def joined_parts(schedule: Schedule) -> frozenset[str]:
     )
 
 
+# What to do about results of every layer that a model returns.
+_KEPT = (
+    "let the model return none of what each layer makes, such as keys and values "
+    "(`use_cache=False`)",
+    "or give it a cache that layers write in place",
+)
+
+
 def _differ(
     mismatch: Mismatch,
     sections: Sequence[Section],
@@ -169,8 +182,9 @@ def _differ(
         for part in section.parts:
             if part.name == mismatch.part:
                 left, right = (mine[i] for i in mismatch.iterations)
+                helps = _KEPT if mismatch.reason == RETURNED else ()
                 return layers_differ(
-                    section, part, mismatch.reason, (left, right), reads_at
+                    section, part, mismatch.reason, (left, right), reads_at, helps
                 )
     raise AssertionError(mismatch)
 

@@ -212,8 +212,12 @@ def layers_differ(
     reason: str,
     paths: tuple[str, str],
     reads_at: Operation | None = None,
+    helps: tuple[str, ...] = (),
 ) -> Diagnostic:
-    """Two iterations whose parts read each other differently; `reads_at` shows it."""
+    """Two iterations whose parts read each other differently; `reads_at` shows it.
+
+    `helps` stand in place of the usual way out.
+    """
     name = part.name if part else "the result"
     place = scope_span(section)
     return Diagnostic(
@@ -222,7 +226,7 @@ def layers_differ(
         Label(part.selector.span if part else place, "differs"),
         (Label(place, "one timeline for all of these"),) if part else (),
         notes=(f"read at {describe(reads_at)}{_source(reads_at)}",) if reads_at else (),
-        helps=("let the 'each' match only layers that are connected alike",),
+        helps=helps or ("let the 'each' match only layers that are connected alike",),
     )
 
 

@@ -193,14 +193,16 @@ def _compile(
             reporter.say(f"{path}: no module of its own; {importers[0]} imports it")
             return
     if chosen is None:
-        chosen = request.wanted.model_for(file, path)
+        chosen = request.wanted.model_for(file, path, given)
     made = make(reporter, file, chosen, given)
     if made is None:
         return
     if request.writes:
         _write(reporter, files, made.text)
     else:
-        repair = request.wanted.compile_command(path, request.folder, given)
+        repair = request.wanted.compile_command(
+            path, request.folder, given, made.loaded.traced.target
+        )
         _compare(reporter, path, files, made.text, repair, diff=request.diff)
 
 

@@ -38,19 +38,29 @@ class Wanted:
         """Whether the command line or the project names a model for a file."""
         return self._model(path) is not None
 
-    def model_for(self, file: ScheduleFile, path: str) -> ChosenModel:
+    def model_for(self, file: ScheduleFile, path: str, given: Given) -> ChosenModel:
         """The trace target of a file.
 
         Raises DiagnosticError (DFS110) when nothing names one.
         """
-        configured = self.project.settings(path).arguments
-        return choose_model(file, path, self._model(path), self.arguments, configured)
-
-    def compile_command(self, path: str, folder: Path, given: Given) -> str:
-        """The command line that makes a file's module current."""
-        return compile_command(
-            path, self.project, folder, self.model, self.arguments, given
+        return choose_model(
+            file,
+            path,
+            self._model(path),
+            self.arguments,
+            self.project.settings(path).arguments,
+            given.arguments,
         )
+
+    def compile_command(
+        self, path: str, folder: Path, given: Given, target: str
+    ) -> str:
+        """The command line that makes a file's module for a trace target current."""
+        configured = self.project.settings(path).arguments
+        kept = {} if self.names_model(path) else given.arguments.get(target, {})
+        arguments = {n: value for n, value in kept.items() if n not in configured}
+        arguments.update(self.arguments)
+        return compile_command(path, self.project, folder, self.model, arguments, given)
 
     def _model(self, path: str) -> str | None:
         if self.model is not None:
@@ -121,7 +131,7 @@ def make_to_run(
         name = pipeline.module_name(file, path)
         chosen = stored_model(ModuleFiles.of(folder, name), path, wanted)
     if chosen is None:
-        chosen = wanted.model_for(file, path)
+        chosen = wanted.model_for(file, path, given)
     return make(reporter, file, chosen, given)
 
 
@@ -134,7 +144,7 @@ def with_stored(given: Given, declared: Declared | None, folder: Path) -> Given:
     kept = {
         n: text for n, text in stored.parameters.items() if n in declared.parameters
     }
-    return given.over(Given(kept, stored.facts))
+    return given.over(Given(kept, stored.facts, stored.arguments))
 
 
 def stored_model(files: ModuleFiles, path: str, wanted: Wanted) -> ChosenModel | None:

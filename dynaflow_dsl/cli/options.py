@@ -34,15 +34,22 @@ class ChosenModel:
 @dataclass(frozen=True, slots=True)
 class Given:
     """Parameters (`-P`) and facts (`-F`) of a command line; parameters in its words,
-    since only the schedule says what kind of value each has."""
+    since only the schedule says what kind of value each has.
+
+    `arguments` are those that a module was made with beside the `model` line of its
+    file (`-M`), by the target that takes them.
+    """
 
     parameters: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, Scalar] = field(default_factory=dict)
+    arguments: Mapping[str, Mapping[str, Scalar]] = field(default_factory=dict)
 
     def over(self, other: Given) -> Given:
         """Both, where this one goes before the other."""
         return Given(
-            {**other.parameters, **self.parameters}, {**other.facts, **self.facts}
+            {**other.parameters, **self.parameters},
+            {**other.facts, **self.facts},
+            {**other.arguments, **self.arguments},
         )
 
     def without(self, other: Given) -> Given:
@@ -58,6 +65,7 @@ class Given:
                 for name, value in self.facts.items()
                 if other.facts.get(name) != value
             },
+            self.arguments,
         )
 
     def words(self) -> list[str]:
@@ -122,11 +130,13 @@ def choose_model(
     model: str | None,
     arguments: Mapping[str, Scalar],
     configured: Mapping[str, Scalar] = MappingProxyType({}),
+    stored: Mapping[str, Mapping[str, Scalar]] = MappingProxyType({}),
 ) -> ChosenModel:
     """The target of the command line, else of the file at `path`.
 
     `arguments` are those of the command line, which go before those that the project
-    has `configured`. Those of the file's line hold unless another target is named.
+    has `configured`, and these before those that the module on disk was made with
+    (`stored`, by target). Those of the file's line hold unless another target is named.
     Raises DiagnosticError (DFS110) when nothing names a target.
     """
     given = {
@@ -140,19 +150,30 @@ def choose_model(
         return ChosenModel(model, merged, None, given)
     reference = file.model
     if reference is None:
-        raise DiagnosticError([_no_model(file, path)])
-    merged = {**dict(reference.arguments), **merged}
+        raise DiagnosticError([_no_model(file, path, arguments)])
+    kept = stored.get(stored_name(reference.target), {})
+    for name, value in kept.items():
+        words = f"-M {name}={write_scalar(value)}"
+        said = (
+            f"the module on disk was made with {words}, and `dfsc compile` forgets it"
+        )
+        given.setdefault(name, said)
+    merged = {**dict(reference.arguments), **kept, **merged}
     return ChosenModel(reference.target, merged, reference.span, given)
 
 
-def _no_model(file: ScheduleFile, path: str) -> Diagnostic:
+def _no_model(
+    file: ScheduleFile, path: str, arguments: Mapping[str, Scalar]
+) -> Diagnostic:
     place = None
     if file.schedules:
         place = Label(file.schedules[0].name_span, "no model for this schedule")
+    words = " ".join(write_arguments(None, arguments))
     return Diagnostic(
         "DFS110",
         f"{path} names no model",
         place,
+        notes=(f"{words} is an argument of a model",) if words else (),
         helps=(
             'add a line model "package.module:function" after the first',
             "or give --model, or a `model` of this file in pyproject.toml",

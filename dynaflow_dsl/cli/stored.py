@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from dynaflow_dsl.cli.modules import ModuleText
 from dynaflow_dsl.cli.options import Given
+from dynaflow_dsl.resolve.model import Scalar
 
 
 def read_map(text: str | None) -> dict[str, Any] | None:
@@ -64,8 +66,10 @@ def maker_of(stored: ModuleText) -> str:
 
 
 def stored_given(stored: ModuleText) -> Given:
-    """The parameters and facts that a module was compiled with on a command line."""
+    """The parameters, facts and arguments of its model that a module was compiled with
+    on a command line."""
     known = read_map(stored.map) or {}
+    target = stored_target(stored)
     match known.get("given"):
         case {"parameters": dict(parameters), "facts": dict(facts)}:
             return Given(
@@ -75,5 +79,15 @@ def stored_given(stored: ModuleText) -> Given:
                     for name, value in facts.items()
                     if isinstance(value, bool | int | float | str)
                 },
+                {target[0]: _arguments(known["given"])} if target is not None else {},
             )
     return Given()
+
+
+def _arguments(given: Mapping[str, Any]) -> dict[str, Scalar]:
+    arguments = given.get("arguments")
+    return {
+        str(name): value
+        for name, value in (arguments if isinstance(arguments, dict) else {}).items()
+        if isinstance(value, bool | int | float | str)
+    }

@@ -171,7 +171,9 @@ def _verify_file(
     with tempfile.TemporaryDirectory() as temporary:
         files = ModuleFiles.of(request.folder, made.module.name)
         if files.module.is_file():
-            repair = request.wanted.compile_command(path, request.folder, made.given)
+            repair = request.wanted.compile_command(
+                path, request.folder, made.given, made.loaded.traced.target
+            )
             differences = compare(relative(files.module), files.read(), made.text)
             found = told(differences, by_command(repair))
             reporter.show(found)

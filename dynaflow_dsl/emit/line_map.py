@@ -121,8 +121,9 @@ def write_map(
 
     `ranks` are what ranks compare of graphs with collectives, by entry.
     `facts` are those that the schedules require something of. `given` repeats what the
-    command line said of parameters and facts, so that a check can say it again; values
-    that the file or the model has by itself are not in there, since they may change.
+    command line said of parameters, facts and arguments of the file's model, so that a
+    check can say it again; values that the file or the model has by itself are not in
+    there, since they may change.
     """
     document: dict[str, object] = {
         "format": format_number,
@@ -143,6 +144,7 @@ def write_map(
         "given": {
             "parameters": dict(file.given),
             "facts": {fact.name: fact.value for fact in facts if fact.given},
+            **_given_arguments(file, model),
         },
         "device": model.device,
         "dtype": model.dtype,
@@ -175,6 +177,19 @@ def write_map(
     if selection is not None:
         document["select"] = _select(selection, choices)
     return _readable(document, 0) + "\n"
+
+
+def _given_arguments(file: ScheduleFile, model: TracedModel) -> dict[str, object]:
+    """The arguments that the file's model has and its line does not give it."""
+    if file.model is None or file.model.target != model.target:
+        return {}
+    said = dict(file.model.arguments)
+    given = {
+        name: value
+        for name, value in model.arguments
+        if name not in said or said[name] != value
+    }
+    return {"arguments": given} if given else {}
 
 
 def _declared(file: ScheduleFile) -> list[Schedule | Select]:

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 
 from diffusers import ModelMixin
 
-from dynaflow_dsl.cli.options import Given
+from dynaflow_dsl.integrations.arguments import check_arguments, given_by
 from dynaflow_dsl.integrations.denoising import DenoiserForward, Loading, kind_of
 from dynaflow_dsl.integrations.errors import ScheduleError, without_frames
 from dynaflow_dsl.integrations.forwards import (
@@ -41,7 +41,7 @@ def schedule(
     *,
     folder: str | os.PathLike[str] | None = None,
     write: bool = False,
-    parameters: Mapping[str, str] | None = None,
+    parameters: Mapping[str, Scalar] | None = None,
     facts: Mapping[str, Scalar] | None = None,
     strict: bool = False,
     compile: bool = True,  # noqa: A002 - the name that `load` has
@@ -65,8 +65,21 @@ def schedule(
 
     Returns the model, whose class, weights and code stay as they are. Raises
     DiagnosticError for a schedule with errors, here or in the first call, and
-    ScheduleError (DFS830) for models and modules that cannot be run so.
+    ScheduleError (DFS830) for arguments that are wrong and for models and modules that
+    cannot be run so.
     """
+    check_arguments(
+        schedule=schedule,
+        folder=folder,
+        write=write,
+        parameters=parameters,
+        facts=facts,
+        strict=strict,
+        compile=compile,
+        cache=cache,
+        capture=capture,
+        check=check,
+    )
     if not isinstance(model, ModelMixin):
         raise ScheduleError(
             "DFS830", f"a {type(model).__name__} is no model of diffusers."
@@ -77,8 +90,9 @@ def schedule(
         raise ScheduleError(
             "DFS830", "the model is in training mode: call `model.eval()` first."
         )
-    given = Given(dict(parameters or {}), dict(facts or {}))
-    request = Request(None if folder is None else Path(folder), write, given)
+    request = Request(
+        None if folder is None else Path(folder), write, given_by(parameters, facts)
+    )
     made = given_module(schedule) if isinstance(schedule, ModuleType) else None
     file = None if isinstance(schedule, ModuleType) else read(schedule, request)
     loading = Loading(

@@ -16,8 +16,8 @@ from typing import Any, Literal, TypeVar
 
 from transformers import PreTrainedModel
 
-from dynaflow_dsl.cli.options import Given
 from dynaflow_dsl.integrations.agreement import disagreement
+from dynaflow_dsl.integrations.arguments import check_arguments, given_by
 from dynaflow_dsl.integrations.decoding import DecoderForward, Lengths, lengths_of
 from dynaflow_dsl.integrations.errors import ScheduleError, without_frames
 from dynaflow_dsl.integrations.forwards import (
@@ -58,7 +58,7 @@ def schedule(
     sequence: int | None = None,
     folder: str | os.PathLike[str] | None = None,
     write: bool = False,
-    parameters: Mapping[str, str] | None = None,
+    parameters: Mapping[str, Scalar] | None = None,
     facts: Mapping[str, Scalar] | None = None,
     strict: bool = False,
     compile: bool = True,  # noqa: A002 - the name that `load` has
@@ -86,12 +86,26 @@ def schedule(
 
     Returns the model, whose class, weights and code stay as they are. Raises
     DiagnosticError for a schedule that does not fit the model, ScheduleError (DFS830)
-    for models and modules that cannot be run so, and LoadError.
+    for arguments that are wrong and for models and modules that cannot be run so, and
+    LoadError.
     """
+    check_arguments(
+        schedule=schedule,
+        capacity=capacity,
+        sequence=sequence,
+        folder=folder,
+        write=write,
+        parameters=parameters,
+        facts=facts,
+        strict=strict,
+        compile=compile,
+        cache=cache,
+        capture=capture,
+        check=check,
+    )
     _check_model(model)
     check_free(model)
-    given = Given(dict(parameters or {}), dict(facts or {}))
-    request = Request(_path(folder), write, given)
+    request = Request(_path(folder), write, given_by(parameters, facts))
     made = _made(model, schedule, capacity, sequence, request)
     lengths = lengths_of(_inputs(made.module), made.name)
     if isinstance(schedule, ModuleType):

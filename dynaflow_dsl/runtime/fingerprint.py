@@ -19,7 +19,7 @@ import torch
 from dynaflow_dsl.runtime.model_code import is_model_code, relative_path
 
 # Where a configuration came from and how text is made of it, not what is computed.
-_NOT_THE_MODEL = frozenset(
+NOT_THE_MODEL = frozenset(
     {
         "_commit_hash",
         "_name_or_path",
@@ -197,7 +197,7 @@ def _plain(value: object) -> object:
             return {
                 str(key): _plain(element)
                 for key, element in value.items()
-                if key not in _NOT_THE_MODEL
+                if key not in NOT_THE_MODEL
             }
         case list() | tuple():
             return [_plain(element) for element in value]

@@ -161,6 +161,15 @@ def _operator(node: Node, source: SourceLine | None) -> OpOverload:
                 source,
                 helps=("take torch.enable_grad() and torch.no_grad() out of forward",),
             )
+        if name == "wrap_with_autocast":
+            refuse(
+                "the model switches torch.autocast on while it runs",
+                source,
+                helps=(
+                    "give the model its dtype, model.to(torch.bfloat16), and take "
+                    "torch.autocast out of forward; one with enabled=False may stay",
+                ),
+            )
         refuse(
             f"the model calls another graph inside its own ({name}), which cannot be "
             "scheduled",
@@ -273,8 +282,8 @@ def _check_device(state: Program, node: Node, operator: OpOverload) -> None:
     for tensor in tensors_of(node.meta.get("val")):
         if tensor.device.type not in (wanted, "meta") and tensor.ndim > 0:
             refuse(
-                f"{operator} makes a tensor on {tensor.device.type}, but the target is "
-                f"made for {wanted}",
+                f"{operator} makes a tensor on {tensor.device.type}, but the model is "
+                f"traced for {wanted}",
                 line_of_stack(node.meta.get("stack_trace")),
                 helps=("make it on the device of another tensor: device=x.device",),
             )
@@ -283,7 +292,7 @@ def _check_device(state: Program, node: Node, operator: OpOverload) -> None:
 def _device(state: Program, node: Node, device: torch.device) -> Constant:
     if device.type != torch.device(state.spec.device).type:
         refuse(
-            f"the model puts a tensor on {device.type}, but the target is made for "
+            f"the model puts a tensor on {device.type}, but it is traced for "
             f"{state.spec.device}",
             line_of_stack(node.meta.get("stack_trace")),
             helps=("make it on the device of another tensor: 'device=x.device'",),

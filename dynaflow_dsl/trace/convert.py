@@ -133,8 +133,8 @@ def _step_input(state: Program, node: Node, item: InputSpec, taken: set[str]) ->
     disjoint = item.base in state.spec.disjoint
     if disjoint and any(size.dimensions for size in value.type.shape):
         refuse(
-            f"'disjoint' of the target names '{item.base}', which has named "
-            "dimensions: its rows are places of their own already"
+            f"'disjoint' names '{item.base}', which has named dimensions: "
+            "its rows are places of their own already"
         )
     if (kept := state.spec.persistent.get(item.base)) is not None:
         return Input(

@@ -141,6 +141,7 @@ def export_module(
                 lambda _, frames: _innermost_line(frames, recorder),
             )
         )
+        stack.enter_context(_without_idle_autocasts())
         stack.enter_context(_recording_fixed_sizes(fixed))
         stack.enter_context(_recording_decisions(decisions))
         # A failed export prints the graph it had so far.
@@ -168,6 +169,31 @@ def _meta_as(device: torch.device) -> Iterator[None]:
         return description
 
     with replaced(MetaTensorDescriber, "describe_tensor", describe_tensor):
+        yield
+
+
+@contextmanager
+def _without_idle_autocasts() -> Iterator[None]:
+    """Let `torch.autocast(enabled=False)` be nothing where nothing is cast around it.
+
+    Torch would make a graph of its own of what is in it.
+    """
+    enter: Any = torch.autocast.__enter__
+    leave: Any = torch.autocast.__exit__
+    idle: list[bool] = []
+
+    def enter_autocast(self: torch.autocast) -> Any:
+        idle.append(not self._enabled and not torch.is_autocast_enabled(self.device))
+        return self if idle[-1] else enter(self)
+
+    def leave_autocast(self: torch.autocast, *raised: Any) -> Any:
+        # Those entered before are around this one, and are left after it.
+        return False if idle.pop() else leave(self, *raised)
+
+    with (
+        replaced(torch.autocast, "__enter__", enter_autocast),
+        replaced(torch.autocast, "__exit__", leave_autocast),
+    ):
         yield
 
 

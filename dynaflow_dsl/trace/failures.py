@@ -81,16 +81,16 @@ def export_failure(failed: ExportFailure, entry: str) -> Diagnostic:
             _suggestions(text),
             (
                 f"write the code for any {name} ('x.shape[0]' instead of a number), "
-                f"or leave {name} out of the target's dimensions",
+                f"or leave {name} out of the dimensions that 'dims' names",
             ),
         )
     if limited := _RANGE.search(text):
         name = limited[1]
         return failure(
-            f"entry '{entry}' does not work for every {name} that the target allows",
+            f"entry '{entry}' does not work for every {name} that 'dimensions' allows",
             source,
             (f"torch: {limited[0].strip()}", *_suggestions(text)),
-            (f"give {name} these bounds in the target's dimensions",),
+            (f"give {name} these bounds in 'dimensions'",),
         )
     if type(error).__name__ in (
         "GuardOnDataDependentSymNode",

@@ -65,6 +65,9 @@ def refuse_size(size: str, node: Node) -> NoReturn:
         f"{node.target} has the size {size}; a size must be a number times a "
         "product of named dimensions",
         source,
+        helps=("count down with 'torch.arange(n).flip(0)'",)
+        if str(node.target).startswith("aten.arange")
+        else (),
     )
 
 

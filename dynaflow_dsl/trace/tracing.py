@@ -150,8 +150,8 @@ def _check_tensors(spec: TraceSpec) -> None:
     for path, tensor in tensors:
         if tensor.device.type not in (wanted, "meta"):
             refuse(
-                f"'{path}' is on {tensor.device.type}, but the target says that it is "
-                f"made for {wanted}",
+                f"'{path}' is on {tensor.device.type}, but the model is traced for "
+                f"{wanted}",
                 helps=(f"move the model: model.to({wanted!r})",),
             )
         # It would be traced as the one tensor that it says it is.
@@ -160,9 +160,10 @@ def _check_tensors(spec: TraceSpec) -> None:
                 f"'{path}' is a {type(tensor).__name__}: one tensor to the graph, and "
                 "several to the compiler",
                 helps=(
-                    "make plain tensors of such weights in the target function; those "
-                    "of torchao with torchao.utils.unwrap_tensor_subclass(model), and "
-                    "model.eval() after it",
+                    "make plain tensors of such weights before the model is traced; "
+                    "those of torchao with "
+                    "torchao.utils.unwrap_tensor_subclass(model), and model.eval() "
+                    "after it",
                 ),
             )
 
@@ -172,7 +173,7 @@ def _check_evaluation(model: torch.nn.Module) -> None:
         if module.training:
             refuse(
                 f"the model is in training mode ('{path or type(module).__name__}')",
-                helps=("call model.eval() in the target function",),
+                helps=("call model.eval() before the model is traced",),
             )
 
 

@@ -20,11 +20,13 @@ from dynaflow_dsl.runtime.executor import Executor
 from dynaflow_dsl.runtime.model import Part
 from dynaflow_dsl.runtime.module_map import ModuleMap, read_map
 from dynaflow_dsl.runtime.notes import step_now
+from dynaflow_dsl.verification.references import watched_calls
 
 
 @dataclass(slots=True)
 class KernelTrial:
-    """All calls of one kernel in the steps that were run.
+    """All calls of one kernel in the steps that were run, `by_reference` of which gave
+    what its reference gave: the kernel did not run in them.
 
     `largest` is the largest difference over the largest magnitude of a tensor,
     `problem` what was wrong with the first call that was, and `place` which step made
@@ -34,13 +36,14 @@ class KernelTrial:
     part: str
     kernel: str
     calls: int = 0
+    by_reference: int = 0
     largest: float = 0.0
     problem: str | None = None
     place: str | None = None
 
     @property
     def ok(self) -> bool:
-        """Whether every call gave what the part's text gives."""
+        """Whether every call gave what the part's text gives, if by its reference."""
         return self.problem is None and self.calls > 0
 
     def __str__(self) -> str:
@@ -49,9 +52,16 @@ class KernelTrial:
             return f"{said}: NOT equal to its text in {self.place}: {self.problem}"
         if not self.calls:
             return f"{said}: never called, so not compared"
+        ran = self.calls - self.by_reference
+        if not ran:
+            return (
+                f"{said}: never ran here, so not compared: its reference did, in all "
+                f"{self.calls} calls"
+            )
+        others = f"; {self.by_reference} more ran its reference"
         return (
-            f"{said}: {self.calls} calls equal to its text within tolerance "
-            f"(largest {self.largest:.1e})"
+            f"{said}: {ran} calls equal to its text within tolerance (largest "
+            f"{self.largest:.1e}){others if self.by_reference else ''}"
         )
 
 
@@ -94,7 +104,9 @@ def _watched(
         with torch.utils._python_dispatch._disable_current_modes():
             copies = [one.clone() for one in arguments]
             expected = _listed(text(position, *copies))
-        made = kernel(position, *arguments)
+        with watched_calls() as calls:
+            made = kernel(position, *arguments)
+        trial.by_reference += calls.without_kernel
         with torch.utils._python_dispatch._disable_current_modes():
             problem = _judge(trial, _listed(made), expected, arguments, copies)
         if trial.problem is None and problem is not None:

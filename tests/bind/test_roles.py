@@ -239,6 +239,7 @@ def test_results_of_a_layer_in_the_middle() -> None:
         found = fault(PARTS, graph(layers(layer, tail=tail)))
         assert found.code == "DFS205"
         assert found.message == f"b differs between layers.1 and layers.2: {reason}"
+        assert ("use_cache=False" in found.helps[0]) == (reason == returned)
         assert marked(found) == ".y"
 
 

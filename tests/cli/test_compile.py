@@ -121,6 +121,61 @@ def test_check_takes_the_model_that_the_module_was_made_with(
     assert check(workspace, capsys) == []
 
 
+def test_arguments_of_the_model_are_remembered(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    """Those of `-M`, as what `-P` and `-F` say: of what the file's line does not."""
+    assert workspace.compile("-M", "layers=2") == 0
+    assert check(workspace, capsys) == []
+    assert run(["verify", str(workspace.schedule), "--text-only", "--batch", "4"]) == 0
+    workspace.change(workspace.schedule, ".norm + .up", ".norm")
+    capsys.readouterr()
+    assert workspace.compile("--check") == 1
+    repair = "help: run `dfsc compile stack.dfs -M layers=2`\n"
+    assert repair in capsys.readouterr().err
+    assert workspace.compile("--check", "-M", "layers=3") == 1
+    assert "help: run `dfsc compile stack.dfs -M layers=3`\n" in capsys.readouterr().err
+    # A command that writes is given everything anew.
+    assert workspace.compile() == 0
+    assert check(workspace, capsys) == []
+    assert "layers=2" not in workspace.module.with_suffix(".map.json").read_text()
+
+
+def test_arguments_of_another_target_are_forgotten(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    assert workspace.compile("-M", "layers=2") == 0
+    text = workspace.targets.read_text()
+    workspace.targets.with_name("others.py").write_text(text)
+    workspace.change(workspace.schedule, "targets.py:stack", "others.py:stack")
+    capsys.readouterr()
+    assert workspace.compile("--check") == 1
+    assert "help: run `dfsc compile stack.dfs`\n" in capsys.readouterr().err
+
+
+def test_an_argument_that_the_target_has_no_more(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    assert workspace.compile("-M", "layers=2") == 0
+    text = workspace.targets.read_text()
+    workspace.targets.write_text(text.replace("layers", "blocks"))
+    workspace.change(workspace.schedule, " (layers = 3)", "")
+    capsys.readouterr()
+    assert workspace.compile("--check") == 2
+    shown = capsys.readouterr().err
+    assert "error[DFS110]" in shown
+    said = "the module on disk was made with -M layers=2, and `dfsc compile` forgets it"
+    assert said in shown
+
+
+def test_arguments_and_no_model(workspace: Workspace, capsys: Capture) -> None:
+    workspace.change(workspace.schedule, 'model "targets.py:stack" (layers = 3)\n', "")
+    assert workspace.compile("-M", "layers=2") == 2
+    shown = capsys.readouterr().err
+    assert "error[DFS110]" in shown
+    assert "note: -M layers=2 is an argument of a model" in shown
+
+
 def test_diff_shows_what_would_change(workspace: Workspace, capsys: Capture) -> None:
     assert workspace.compile() == 0
     workspace.change(workspace.schedule, "Two halves", "Both halves")

@@ -105,6 +105,26 @@ def aliasing(
     return residual.add_(update), normed
 
 
+@kernel(reference=add_norm, mutates=())
+def on_devices(
+    residual: torch.Tensor, update: torch.Tensor, weight: torch.Tensor, eps: float
+) -> Pair:
+    """Of which nothing runs on a CPU."""
+    assert residual.device.type == "cpu"
+    return add_norm(residual, update, weight, eps)
+
+
+@kernel(reference=add_norm, mutates=())
+def of_two_rows(
+    residual: torch.Tensor, update: torch.Tensor, weight: torch.Tensor, eps: float
+) -> Pair:
+    """Takes two rows; others go by the reference, which it may also ask for parts."""
+    if residual.shape[0] != 2:
+        return add_norm(residual, update, weight, eps)
+    one, two = (add_norm(residual[k], update[k], weight, eps) for k in range(2))
+    return torch.stack([one[0], two[0]]), torch.stack([one[1], two[1]])
+
+
 def plain(residual: torch.Tensor, update: torch.Tensor) -> torch.Tensor:
     """No kernel."""
     return residual + update

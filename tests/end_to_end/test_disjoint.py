@@ -128,7 +128,7 @@ def test_without_the_statement_it_is_refused(
     ("disjoint", "reason"),
     [
         ('("cashes",)', "'disjoint' of the target names 'cashes', but the adapter's"),
-        ('("slots",)', "'disjoint' of the target names 'slots', which has named"),
+        ('("slots",)', "'disjoint' names 'slots', which has named"),
     ],
 )
 def test_statements_that_cannot_be_meant(

@@ -107,6 +107,25 @@ def test_results_agree_with_the_model(built: Built) -> None:
         assert "through kernel joined: 8 calls equal" in str(report)
 
 
+def test_a_kernel_of_which_only_the_reference_runs(tmp_path: Path) -> None:
+    """That it equals the part's text says nothing of the kernel."""
+    built = build(llama_spec(2), text("on_devices"), tmp_path)
+    said = "through kernel joined: never ran here, so not compared: its reference did"
+    for report in run_verify(built, batches=(4,)):
+        assert report.ok, str(report)
+        assert f"{said}, in all 4 calls" in str(report)
+
+
+def test_a_kernel_that_runs_in_some_calls(tmp_path: Path) -> None:
+    built = build(llama_spec(2), text("of_two_rows"), tmp_path)
+    for report in run_verify(built, batches=(4, 6)):
+        assert report.ok, str(report)
+        (trial,) = report.kernels
+        assert (trial.calls, trial.by_reference) == (8, 4)
+        assert "joined: 4 calls equal to its text within tolerance" in str(report)
+        assert "; 4 more ran its reference" in str(report)
+
+
 def test_other_orders_match(tmp_path: Path) -> None:
     built = build(llama_spec(2), text("turned"), tmp_path)
     assert "result_0, result_1 = joined(" in built.compiled.text

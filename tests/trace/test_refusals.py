@@ -13,6 +13,18 @@ from tests.trace.specs import Forward, module, refusal, spec_of
 X = ("batch", 4)
 
 
+def _casts(self: object, x: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cpu", torch.bfloat16):
+        y = x * 2
+    return y + 1
+
+
+def _casts_nothing(self: object, x: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+        y = x * 2
+    return y + 1
+
+
 def _enables_gradients(self: object, x: torch.Tensor) -> torch.Tensor:
     with torch.enable_grad():
         y = x * 2
@@ -65,8 +77,14 @@ CASES: dict[str, tuple[Forward, str, str]] = {
         "depends on the values of a tensor",
         "x.nonzero()",
     ),
+    "autocast": (_casts, "switches torch.autocast on", "y = x * 2"),
     "gradients": (_enables_gradients, "switches gradients", "y = x * 2"),
     "graph in graph": (_conditional, "calls another graph inside its own (cond)", ""),
+    "count down": (
+        lambda self, x: x[torch.arange(x.shape[0] - 1, -1, -1)],
+        "has the size batch - 1",
+        "",
+    ),
     "sum of sizes": (
         lambda self, x: torch.cat([x, x[:1]]),
         "has the size batch + 1",
@@ -122,6 +140,19 @@ def test_what_cannot_be_scheduled_is_refused_with_its_line(
     here = str(Path(__file__).parents[2])
     assert not any(here in note or "site-packages" in note for note in diagnostic.notes)
     assert capfd.readouterr().err == ""
+
+
+def test_autocast_that_is_off_is_nothing() -> None:
+    model = type("M", (torch.nn.Module,), {"forward": _casts_nothing})().eval()
+    (graph,) = trace(spec_of(model, X), "m:t", {}).unwrap().graphs
+    assert [each.operator for each in graph.operations] == [
+        "aten.mul.Tensor",
+        "aten.add.Tensor",
+    ]
+    # The contexts are those of torch again, and off.
+    with torch.autocast("cpu", torch.bfloat16):
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.bfloat16
+    assert not torch.is_autocast_enabled("cpu")
 
 
 def test_torchs_own_suggestion_is_quoted() -> None:

@@ -22,6 +22,7 @@ from dynaflow_dsl.integrations.dynamo.frames import (
     current_frame,
     names_of_inputs,
 )
+from dynaflow_dsl.integrations.dynamo.inner_graphs import without_inner_graphs
 from dynaflow_dsl.integrations.dynamo.model import DynamoGraph
 from dynaflow_dsl.integrations.dynamo.options import Options, read_options
 from dynaflow_dsl.integrations.dynamo.report import GraphReport, remember
@@ -122,7 +123,8 @@ def _schedule(
     model = compiled_model(scope, sources)
     if model is None:
         return Unscheduled("no module runs in it"), ()
-    handed = DynamoGraph(graph, tuple(examples), sources, scope, model)
+    flat = without_inner_graphs(graph)
+    handed = DynamoGraph(flat, tuple(examples), sources, scope, model)
     modules = running_modules(handed)
     whole = frame is None or frame.is_all_of(model)
     found = session(model, options).schedule(

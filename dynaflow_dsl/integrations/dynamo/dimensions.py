@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 import torch
 
+from dynaflow_dsl.integrations.dynamo.frames import hold_equal
 from dynaflow_dsl.integrations.dynamo.model import Meaning, StepInput
+from dynaflow_dsl.integrations.dynamo.names import similar
 from dynaflow_dsl.trace.failures import refuse
 
 # Sizes at which conditions are tried that Dynamo decided for some sizes only.
@@ -73,8 +75,9 @@ def name_dimensions(
     Without `dims`, sizes that are equal in the call that is being compiled are one
     dimension, as Dynamo itself takes them to be where it makes sizes dynamic on its
     own; executors compare them in every step. If that gives one dimension and the
-    schedule speaks of one (`wanted`), it is that one. An open axis that nothing names
-    has a name of its own.
+    schedule speaks of one (`wanted`), it is that one. Beside `dims`, open axes that
+    nothing names are one dimension where their sizes are equal, for which the graph
+    then holds.
     """
     axes = list(_open_axes(steps))
     named = said_of(steps, meaning)
@@ -82,15 +85,16 @@ def name_dimensions(
     symbols = dict(named.symbols)
     if not meaning.dims:
         symbols = _by_size(axes, wanted)
-    for axis in axes:
-        own = f"{axis.item.argument}_{axis.number}"
-        symbols.setdefault(axis.symbol, own)
+    symbols |= _unnamed([axis for axis in axes if axis.symbol not in symbols])
     bounds = _bounds(axes, symbols, meaning)
     for name in meaning.dimensions:
         if name not in bounds and name not in named.fixed:
             refuse(
                 f"'dimensions' has bounds for {name}, and no input has such an axis",
-                helps=(f"the dimensions of this graph: {', '.join(bounds) or 'none'}",),
+                helps=(
+                    *similar(name, bounds),
+                    f"the dimensions of this graph: {', '.join(bounds) or 'none'}",
+                ),
             )
     _check_decisions(axes, symbols, bounds)
     dims = {
@@ -126,7 +130,8 @@ def said_of(steps: Sequence[StepInput], meaning: Meaning) -> Said:
         if key not in known:
             refuse(
                 f"'dims' names '{key}', and the inputs of this graph are "
-                f"{', '.join(known) or 'none'}"
+                f"{', '.join(known) or 'none'}",
+                helps=similar(key, known),
             )
     symbols: dict[str, str] = {}
     fixed: dict[str, int] = {}
@@ -177,10 +182,7 @@ def _check_open_everywhere(said: Said) -> None:
 
 def _by_size(axes: Sequence[_Axis], wanted: Collection[str]) -> dict[str, str]:
     """One dimension for each size that axes have now, where nobody names them."""
-    groups: dict[object, list[_Axis]] = {}
-    for axis in axes:
-        size: object = axis.symbol if axis.hint is None else axis.hint
-        groups.setdefault(size, []).append(axis)
+    groups = _of_one_size(axes)
     if len(wanted) == 1 and len(groups) > 1:
         (name,) = wanted
         found = "; ".join(
@@ -202,6 +204,29 @@ def _by_size(axes: Sequence[_Axis], wanted: Collection[str]) -> dict[str, str]:
         for axis in group:
             symbols[axis.symbol] = next(iter(wanted)) if len(wanted) == 1 else own
     return symbols
+
+
+def _unnamed(axes: Sequence[_Axis]) -> dict[str, str]:
+    """Names for axes that nobody names, and that have one size now: one dimension.
+
+    The graph then holds for calls in which they are equal.
+    """
+    symbols: dict[str, str] = {}
+    for first, *others in _of_one_size(axes).values():
+        own = f"{first.item.argument}_{first.number}"
+        for axis in (first, *others):
+            symbols[axis.symbol] = own
+        hold_equal(axis.size for axis in (first, *others))
+    return symbols
+
+
+def _of_one_size(axes: Iterable[_Axis]) -> dict[object, list[_Axis]]:
+    """Axes by the size that they have now."""
+    groups: dict[object, list[_Axis]] = {}
+    for axis in axes:
+        size: object = axis.symbol if axis.hint is None else axis.hint
+        groups.setdefault(size, []).append(axis)
+    return groups
 
 
 def _bounds(

@@ -18,6 +18,7 @@ from torch._dynamo.exc import ShortenTraceback, TensorifyScalarRestartAnalysis
 from torch._dynamo.symbolic_convert import InstructionTranslator
 from torch._inductor.compile_fx import compile_fx
 from torch.fx import GraphModule
+from torch.fx.experimental.symbolic_shapes import guard_bool, guard_scalar
 
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 from dynaflow_dsl.diagnostics.render import render
@@ -47,7 +48,9 @@ class Break:
 class Frame:
     """The function that is being compiled.
 
-    `wrapper` says that it is torch's own, around a module's `forward`. `resumed` says
+    `place` is its first line, or where it is torch's own, as that of `nn.Sequential`,
+    the line that calls it. `wrapper` says that it is torch's own, around a module's
+    `forward`. `resumed` says
     that an earlier graph of it ended in a break, and `broken` is the one in which this
     graph ends.
     """
@@ -94,7 +97,10 @@ def current_frame() -> Frame | None:
         return None
     root = translator.output.root_tx
     code = root.f_code
-    name, place = _function(root.f_locals, code)
+    name, written = _function(root.f_locals, code)
+    place = source_line(written.co_filename, written.co_firstlineno)
+    if not is_model_code(written.co_filename):
+        place = _caller(sys._getframe(1)) or place
     return Frame(
         _scope(root.f_locals, root.f_globals, code),
         name,
@@ -105,18 +111,29 @@ def current_frame() -> Frame | None:
     )
 
 
-def _function(local: Mapping[str, object], code: CodeType) -> tuple[str, SourceLine]:
-    """A function's name and first line, those of a method where it wraps one."""
+def _caller(frame: FrameType | None) -> SourceLine | None:
+    """The innermost line of model code that is being run now."""
+    while frame is not None:
+        if is_model_code(frame.f_code.co_filename):
+            return source_line(frame.f_code.co_filename, frame.f_lineno)
+        frame = frame.f_back
+    return None
+
+
+def _function(local: Mapping[str, object], code: CodeType) -> tuple[str, CodeType]:
+    """A function's name and code, those of a method where it wraps one."""
     name = code.co_name
     if name.startswith(_RESUMED):
         name = name.removeprefix(_RESUMED).partition("_at_")[0]
     first = local.get(code.co_varnames[0]) if code.co_varnames else None
+    if not is_model_code(code.co_filename):
+        first = next(_compiled(sys._getframe(1)), first)
     if isinstance(first, torch.nn.Module):
         kind = type(first)
         method = name if hasattr(kind, name) else "forward"
         name = f"{kind.__name__}.{method}"
         code = getattr(inspect.unwrap(getattr(kind, method)), "__code__", code)
-    return name, source_line(code.co_filename, code.co_firstlineno)
+    return name, code
 
 
 def _scope(
@@ -239,36 +256,49 @@ def marks_of(tensor: torch.Tensor) -> dict[str, object]:
     }
 
 
-def open_axes(axes: Iterable[OpenAxis]) -> NoReturn:
-    """Let Dynamo begin the frame anew, with these axes of its inputs open.
-
-    Raises what Dynamo itself raises where it learns too late that it has to.
-    """
-    for each in axes:
-        torch._dynamo.maybe_mark_dynamic(each.tensor, each.axis)
-    _begin_anew("axes of inputs are named dimensions of a schedule")
-
-
-def fix_axes(axes: Iterable[OpenAxis]) -> NoReturn:
-    """Let Dynamo begin the frame anew, with these axes fixed that it left open.
+def begin_anew(opened: Iterable[OpenAxis], closed: Iterable[OpenAxis] = ()) -> NoReturn:
+    """Let Dynamo begin the frame anew, with some axes of its inputs open, and others
+    fixed that it left open.
 
     It remembers what it was asked to leave open, and is to be asked for the contrary.
+    Raises what Dynamo itself raises where it learns too late that it has to.
     """
-    for each in axes:
+    for each in opened:
+        torch._dynamo.maybe_mark_dynamic(each.tensor, each.axis)
+    for each in closed:
         torch._dynamo.mark_static(each.tensor, each.axis)
-    _begin_anew("a schedule does not fit, and nothing has to be open")
-
-
-def _begin_anew(reason: str) -> NoReturn:
     # Where a size is an operation of the graph, Dynamo notes other places that a break
     # could lie at: what it noted of this attempt holds for the next one no longer.
     translator: Any = InstructionTranslator.current_tx()
     translator.speculation_log.clear()
+    reason = "a schedule needs other axes of the inputs open"
     raise BeginAnew(restart_reason=reason)
 
 
+def hold_equal(sizes: Iterable[int | torch.SymInt]) -> None:
+    """Let a graph hold only for calls in which these sizes are one, as now."""
+    first, *others = sizes
+    for other in others:
+        guard_bool(first == other)
+
+
+def fix_number(traced: Any) -> None:
+    """Let a graph hold for the value that a number has now, and no other.
+
+    `traced` is an input of Dynamo's graph: an open integer, or a float in a tensor of
+    its own, as Dynamo passes those.
+    """
+    number = (
+        getattr(traced, "item_memo", None)
+        if isinstance(traced, torch.Tensor)
+        else traced
+    )
+    if isinstance(number, torch.SymInt | torch.SymFloat):
+        guard_scalar(number)
+
+
 def close_axes(axes: Iterable[OpenAxis]) -> None:
-    """Leave the tensors of a caller as they were before `open_axes`."""
+    """Leave the tensors of a caller as they were before `begin_anew`."""
     for each in axes:
         for name in marks_of(each.tensor):
             delattr(each.tensor, name)

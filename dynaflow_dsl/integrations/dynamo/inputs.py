@@ -10,10 +10,12 @@ from typing import Any, NoReturn
 
 import torch
 
+from dynaflow_dsl.integrations.dynamo.frames import fix_number
 from dynaflow_dsl.integrations.dynamo.model import (
     DynamoGraph,
     Inputs,
     ModelTensor,
+    NumberInput,
     SizeInput,
     StepInput,
 )
@@ -21,6 +23,7 @@ from dynaflow_dsl.integrations.dynamo.sources import (
     Attribute,
     Owner,
     Step,
+    outermost_module,
     without_tables,
 )
 from dynaflow_dsl.trace.failures import refuse
@@ -30,12 +33,14 @@ def read_inputs(graph: DynamoGraph) -> Inputs:
     """The inputs of a graph by kind; raises DiagnosticError for what is none of them.
 
     Weights are found by identity, so that one graph that Dynamo shares between layers
-    or models has those of this call.
+    or models has those of this call. Numbers of the model, which dynamic=True leaves
+    open as it does sizes, are fixed to what they are.
     """
     owner = Owner(graph.model)
     steps: list[StepInput] = []
     tensors: list[ModelTensor] = []
-    numbers: list[tuple[int, Any]] = []
+    sizes: list[tuple[int, Any]] = []
+    numbers: list[NumberInput] = []
     unread: list[int] = []
     for position, node in enumerate(graph.placeholders):
         example = graph.examples[position]
@@ -48,20 +53,27 @@ def read_inputs(graph: DynamoGraph) -> Inputs:
         )
         if path is not None:
             tensors.append(ModelTensor(position, path))
-        elif isinstance(graph.scope.value(source), int | float):
+        elif isinstance(number := graph.scope.value(source), int | float):
             # Numbers too may come as tensors.
-            _refuse_number(graph, position)
+            if outermost_module(graph.scope, source) is None:
+                _refuse_number(graph, position)
+            fix_number(traced)
+            numbers.append(NumberInput(position, number))
         elif isinstance(traced, torch.Tensor):
             name = _argument(graph.scope.argument(source), str(node.target))
             steps.append(StepInput(position, name, None, traced))
         elif node.users:
-            numbers.append((position, traced))
+            sizes.append((position, traced))
         else:
             unread.append(position)
     listed = _grouped(steps, graph)
-    sizes = tuple(_size(graph, position, number, steps) for position, number in numbers)
-    ordered = tuple(_in_order(listed, graph))
-    return Inputs(ordered, tuple(tensors), sizes, tuple(unread))
+    return Inputs(
+        tuple(_in_order(listed, graph)),
+        tuple(tensors),
+        tuple(_size(graph, position, size, steps) for position, size in sizes),
+        tuple(numbers),
+        tuple(unread),
+    )
 
 
 def traced_value(graph: DynamoGraph, position: int) -> Any:

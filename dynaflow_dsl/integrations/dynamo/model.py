@@ -53,6 +53,13 @@ class StepInput:
     tensor: torch.Tensor
 
     @property
+    def sizes(self) -> tuple[int | None, ...]:
+        """Its sizes in the call that is being compiled, None where that is unknown."""
+        return tuple(
+            size if isinstance(size, int) else size.node.hint for size in self.shape
+        )
+
+    @property
     def shape(self) -> tuple[int | torch.SymInt, ...]:
         """Its sizes, as symbols where Dynamo left them open."""
         return tuple(map(_open_or_fixed, self.tensor.shape))
@@ -164,6 +171,16 @@ class SizeInput:
 
 
 @dataclass(frozen=True, slots=True)
+class NumberInput:
+    """A number of the model that Dynamo passes, with the value that it has in this
+    graph: for another one Dynamo makes another graph.
+    """
+
+    position: int
+    value: int | float
+
+
+@dataclass(frozen=True, slots=True)
 class Inputs:
     """The inputs of a graph by kind; steps in the order of an executor's arguments.
 
@@ -174,12 +191,13 @@ class Inputs:
     steps: tuple[StepInput, ...]
     tensors: tuple[ModelTensor, ...]
     sizes: tuple[SizeInput, ...]
+    numbers: tuple[NumberInput, ...] = ()
     unread: tuple[int, ...] = ()
 
     @property
     def count(self) -> int:
         """How many inputs the graph has."""
-        kinds = (self.steps, self.tensors, self.sizes, self.unread)
+        kinds = (self.steps, self.tensors, self.sizes, self.numbers, self.unread)
         return sum(map(len, kinds))
 
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -21,8 +20,7 @@ import torch
 from dynaflow_dsl import pipeline
 from dynaflow_dsl.cli.files import relative
 from dynaflow_dsl.cli.foreign import import_module_file
-from dynaflow_dsl.cli.modules import ModuleFiles, ModuleText, default_folder
-from dynaflow_dsl.cli.project import find_project
+from dynaflow_dsl.cli.modules import ModuleFiles, ModuleText
 from dynaflow_dsl.cli.repairs import BY_PROGRAM
 from dynaflow_dsl.cli.staleness import compare, may_be_lost, told
 from dynaflow_dsl.cli.stored import read_map
@@ -58,14 +56,21 @@ class LoadOptions:
 
 @dataclass(frozen=True, slots=True)
 class GraphModuleFile:
-    """The generated module of a graph, on disk and current.
+    """The generated module of a graph, imported while its file was current.
 
     It keeps the structure of the model, and not the model with all of its weights.
     """
 
-    files: ModuleFiles
+    module: ModuleType
     structure: Structure
     device: torch.device
+
+    @staticmethod
+    def of(
+        files: ModuleFiles, structure: Structure, device: torch.device
+    ) -> GraphModuleFile:
+        """The module in a file; raises DiagnosticError where it cannot be imported."""
+        return GraphModuleFile(import_module_file(files.module), structure, device)
 
     def binds(self, options: LoadOptions) -> Binds:
         """Binds the module's executor to tensors that are given."""
@@ -92,18 +97,6 @@ def compile_graph(
     for each in compiled.diagnostics:
         _log.warning("%s", render([each]))
     return module
-
-
-def module_files(place: Path | None, name: str, suffix: str = "") -> ModuleFiles:
-    """The files of a module: `place` is a file or a folder, None the project's folder.
-
-    `name` is the module's where its place is no file, and `suffix` tells the graphs of
-    a model apart in both.
-    """
-    if place is not None and place.suffix == ".py":
-        return ModuleFiles.of(place.parent, f"{place.stem}{suffix}")
-    folder = place or default_folder(find_project(Path.cwd()))
-    return ModuleFiles.of(folder, f"{name}{suffix}")
 
 
 def settle(
@@ -165,8 +158,8 @@ def _without_sources(text: str | None) -> Mapping[str, Any]:
 def _bind(
     made: GraphModuleFile, options: LoadOptions, tensors: Mapping[str, torch.Tensor]
 ) -> Step:
-    module = import_module_file(made.files.module)
-    return load_step(module, made.structure.holding(tensors), made.device, options)
+    model = made.structure.holding(tensors)
+    return load_step(made.module, model, made.device, options)
 
 
 def load_step(

@@ -15,12 +15,12 @@ import torch
 from dynaflow_dsl.diagnostics import DiagnosticError
 from dynaflow_dsl.integrations.dynamo.frames import (
     OpenAxis,
+    begin_anew,
     close_axes,
-    fix_axes,
     marks_of,
-    open_axes,
 )
 from dynaflow_dsl.integrations.dynamo.model import DynamoGraph, Inputs, StepInput
+from dynaflow_dsl.integrations.dynamo.wanted import NotSaid
 
 # An input by its label, and the number of one of its axes.
 _Place = tuple[str, int]
@@ -33,14 +33,17 @@ class Opening:
     `named` are axes with a name, `unnamed` others of the same size: if the model's code
     ties a dimension to one of these, it can be open only together with it. `tried` are
     the dimensions for which that was found out. `learned` are names of axes of values
-    that a graph before this one made. `marked` are tensors of the caller whose marks
-    are to be taken off.
+    that a graph before this one made. `guessed` are those of inputs that `dims` leaves
+    out, by their sizes, until the graph turns out not to fit so (`mistaken` says why).
+    `marked` are tensors of the caller whose marks are to be taken off.
     """
 
     named: set[_Place] = field(default_factory=set)
     unnamed: set[_Place] = field(default_factory=set)
     tried: set[str] = field(default_factory=set)
     learned: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
+    guessed: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
+    mistaken: DiagnosticError | None = None
     asked: list[OpenAxis] = field(default_factory=list)
     marked: list[OpenAxis] = field(default_factory=list)
     refused: tuple[DiagnosticError, list[torch.Tensor]] | None = None
@@ -66,6 +69,8 @@ class Opening:
         self.unnamed.clear()
         self.tried.clear()
         self.learned.clear()
+        self.guessed.clear()
+        self.mistaken = None
         self.asked.clear()
         self.refused = None
 
@@ -81,7 +86,59 @@ class Opening:
             tensors = [one for one in graph.examples if isinstance(one, torch.Tensor)]
             self.refused = error, tensors
             self.marked += asked
-            fix_axes(self.marked)
+            begin_anew((), self.marked)
+
+    def guess(
+        self,
+        inputs: Inputs,
+        dims: Mapping[str, tuple[str | None, ...]],
+        wanted: Collection[str],
+        sizes: Mapping[str, int],
+    ) -> Mapping[str, tuple[str | None, ...]]:
+        """Names for axes of inputs of which `dims` says nothing, by their sizes.
+
+        An axis that has the size of a named dimension in the call that is being
+        compiled is that dimension, unless the graph does not fit then; `sizes` are
+        those of dimensions that no input of the graph has. Only of inputs that have one
+        of the `wanted` dimensions, those of the schedule: others are rather weights of
+        a kind.
+        """
+        if self.mistaken is None and not self.guessed:
+            found = _by_size(inputs, dims, sizes)
+            self.guessed.update(
+                {key: axes for key, axes in found.items() if {*axes} & {*wanted}}
+            )
+        return self.guessed
+
+    def drop_guess(
+        self, graph: DynamoGraph, inputs: Inputs, error: DiagnosticError
+    ) -> NoReturn:
+        """Raise what Dynamo needs to begin anew without what was guessed.
+
+        `error` is why the graph does not fit with it.
+        """
+        wrong = {
+            (item.label, number)
+            for item in inputs.steps
+            for number, name in enumerate(self.guessed.get(item.key, ()))
+            if name is not None
+        }
+        self.guessed.clear()
+        self.mistaken = error
+        self.named -= wrong
+        self.unnamed.clear()
+        self.tried.clear()
+        closed = list(_axes(graph, inputs, wrong))
+        self.asked = list(_axes(graph, inputs, self.named))
+        self.marked += [*closed, *self.asked]
+        begin_anew(self.asked, closed)
+
+    def better(self, error: DiagnosticError) -> DiagnosticError:
+        """The error that says what is wrong: the one with what was guessed, where the
+        one without it is that `dims` does not say so."""
+        if self.mistaken is not None and isinstance(error, NotSaid):
+            return self.mistaken
+        return error
 
     def open_named(
         self,
@@ -149,7 +206,7 @@ class Opening:
         # Marks of the last time are off again, so all are set.
         self.asked = list(_axes(graph, inputs, self.named | self.unnamed))
         self.marked += self.asked
-        open_axes(self.marked)
+        begin_anew(self.marked)
 
 
 def _axes(
@@ -162,6 +219,32 @@ def _axes(
             for number in range(item.tensor.ndim):
                 if (item.label, number) in places:
                     yield OpenAxis(tensor, number, known)
+
+
+def _by_size(
+    inputs: Inputs,
+    dims: Mapping[str, tuple[str | None, ...]],
+    elsewhere: Mapping[str, int],
+) -> dict[str, tuple[str | None, ...]]:
+    sizes: dict[str, int] = {}
+    for item in inputs.steps:
+        for number, size in enumerate(item.sizes):
+            name = _name(item, number, dims)
+            if name is not None and size is not None and size > 1:
+                sizes.setdefault(name, size)
+    for name, size in elsewhere.items():
+        if size > 1:
+            sizes.setdefault(name, size)
+    found: dict[str, tuple[str | None, ...]] = {}
+    for item in inputs.steps:
+        if item.key in dims:
+            continue
+        axes: list[str | None] = []
+        for size in item.sizes:
+            fits = (n for n, known in sizes.items() if known == size and n not in axes)
+            axes.append(next(fits, None))
+        found.setdefault(item.key, tuple(axes))
+    return found
 
 
 def _fixed_axes(inputs: Inputs) -> Iterator[tuple[StepInput, int, int]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeAlias, cast
 
@@ -13,6 +12,7 @@ from dynaflow_dsl.cli.options import write_scalar
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 from dynaflow_dsl.integrations.dynamo.model import Meaning
 from dynaflow_dsl.integrations.dynamo.modules import LoadOptions
+from dynaflow_dsl.integrations.dynamo.names import similar
 from dynaflow_dsl.trace.model import Persistent
 
 Write: TypeAlias = Literal["missing", "always", "never"]
@@ -49,13 +49,13 @@ def read_options(options: object) -> Options:
         )
     for name in options:
         if name not in _READERS:
-            close = get_close_matches(str(name), _READERS, 1)
             _refuse(
                 f'the backend "dynaflow" has no option {name!r}',
-                *(f"did you mean {each!r}?" for each in close),
+                *similar(name, _READERS),
                 f"its options: {', '.join(_READERS)}",
             )
     read = {name: _READERS[name](name, value) for name, value in options.items()}
+    _check_entries(read.get("entries", {}), read.get("dims", {}))
     return Options(
         schedule=read["schedule"],
         module=read.get("module"),
@@ -181,6 +181,23 @@ def _entries(name: str, value: object) -> dict[str, dict[str, int]]:
             if type(size) is not int:
                 _wrong(f"{name}[{key!r}]", size, "sizes by name")
     return table
+
+
+def _check_entries(
+    entries: Mapping[str, Mapping[str, int]],
+    dims: Mapping[str, tuple[str | None, ...]],
+) -> None:
+    """Refuse sizes of axes that nobody names: no graph would have them."""
+    known = sorted({name for axes in dims.values() for name in axes if name})
+    for entry, sizes in entries.items():
+        for name in sizes:
+            if name not in known:
+                _refuse(
+                    f"the option 'entries' has a size of {name} for {entry!r}, and "
+                    "'dims' names no such axis",
+                    *similar(name, known),
+                    f"the axes that it names: {', '.join(known) or 'none'}",
+                )
 
 
 def _table(name: str, value: object) -> dict[str, Any]:

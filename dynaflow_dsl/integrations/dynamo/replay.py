@@ -82,6 +82,11 @@ class ReplayInterpreter(Interpreter):
         """What a call returns."""
         if target is torch._C._set_grad_enabled:
             return None
+        if target is torch.amp.autocast_mode._enter_autocast:
+            context: Any = torch.autocast(*args)
+            return context.__enter__()
+        if target is torch.amp.autocast_mode._exit_autocast:
+            return args[0].__exit__(None, None, None)
         if target is _DATA:
             return args[0]
         if target is torch.Size:
@@ -94,6 +99,9 @@ class ReplayInterpreter(Interpreter):
         """What a call of a tensor's method returns."""
         if target == "chunk":
             return _chunks(*args, **kwargs)
+        if target == "item" and isinstance(args[0], int | float):
+            # A number of the model, for which Dynamo makes a tensor.
+            return args[0]
         return super().call_method(target, args, kwargs)
 
     def fetch_attr(self, target: str) -> Any:

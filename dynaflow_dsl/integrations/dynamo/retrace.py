@@ -31,6 +31,7 @@ from dynaflow_dsl.integrations.dynamo.model import (
     StepInput,
     interface_of,
 )
+from dynaflow_dsl.integrations.dynamo.names import similar
 from dynaflow_dsl.integrations.dynamo.outputs import read_outputs
 from dynaflow_dsl.integrations.dynamo.replay import ReplayInterpreter, tensor_at
 from dynaflow_dsl.integrations.dynamo.sources import Owner
@@ -130,7 +131,8 @@ def _check_names(meaning: Meaning, inputs: Inputs) -> None:
             if name not in known:
                 refuse(
                     f"'{table}' names '{name}', and the inputs of this graph are "
-                    f"{', '.join(known) or 'none'}"
+                    f"{', '.join(known) or 'none'}",
+                    helps=similar(name, known),
                 )
 
 
@@ -233,6 +235,8 @@ class _Replay(torch.nn.Module):
             given[item.position] = tensor
         for weight in self._inputs.tensors:
             given[weight.position] = tensor_at(self.model, weight.path)
+        for number in self._inputs.numbers:
+            given[number.position] = number.value
         for size in self._inputs.sizes:
             given[size.position] = given[size.tensor].shape[size.axis]
         (graph,) = self._graph

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -15,23 +17,23 @@ from dynaflow_dsl.cli.modules import ModuleFiles
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError, Severity
 from dynaflow_dsl.graph.digest import graph_digest
 from dynaflow_dsl.integrations.dynamo.calls import Bindings, GraphCall
+from dynaflow_dsl.integrations.dynamo.checks import check_autocast, check_gradients
 from dynaflow_dsl.integrations.dynamo.dimensions import (
     Dimensions,
     name_dimensions,
     said_of,
 )
 from dynaflow_dsl.integrations.dynamo.fitting import others_may_fit, says_nothing_of
-from dynaflow_dsl.integrations.dynamo.frames import BeginAnew
+from dynaflow_dsl.integrations.dynamo.frames import BeginAnew, hold_equal
 from dynaflow_dsl.integrations.dynamo.inputs import read_inputs
 from dynaflow_dsl.integrations.dynamo.model import DynamoGraph, Inputs, Meaning
 from dynaflow_dsl.integrations.dynamo.modules import (
     GraphModuleFile,
     compile_graph,
-    module_files,
-    settle,
 )
 from dynaflow_dsl.integrations.dynamo.opening import Opening, unsaid
 from dynaflow_dsl.integrations.dynamo.options import Options
+from dynaflow_dsl.integrations.dynamo.places import module_files, take_place
 from dynaflow_dsl.integrations.dynamo.report import parts_of
 from dynaflow_dsl.integrations.dynamo.retrace import retrace
 from dynaflow_dsl.integrations.dynamo.wanted import (
@@ -44,6 +46,8 @@ from dynaflow_dsl.integrations.dynamo.wanted import (
 from dynaflow_dsl.integrations.dynamo.weights import structure_of
 from dynaflow_dsl.integrations.schedules import check_runs_one
 from dynaflow_dsl.resolve.model import ScheduleFile
+
+_log = logging.getLogger("dynaflow_dsl")
 
 # The code of parts and selectors without operations.
 NOTHING_MATCHED = "DFS201"
@@ -78,17 +82,23 @@ class Unscheduled:
 class _Made:
     entry: str
     digest: str
-    module: str
+    files: ModuleFiles
     parts: tuple[tuple[str, tuple[str, ...]], ...]
     bindings: Bindings
 
+    @property
+    def module(self) -> str:
+        """The module's file, for reports."""
+        return relative(self.files.module)
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, eq=False)
 class Session:
     """What is known of a model's graphs under one set of options.
 
     `dims` are the names of axes in earlier graphs, which hold for later ones: a batch
-    of one row is fixed to Dynamo, and still the batch. `opening` is what Dynamo was
+    of one row is fixed to Dynamo, and still the batch. `sizes` are those of named
+    dimensions in the call whose graphs are being compiled. `opening` is what Dynamo was
     asked to leave open.
     """
 
@@ -96,6 +106,7 @@ class Session:
     file: ScheduleFile
     made: list[_Made] = field(default_factory=list)
     dims: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
     opening: Opening = field(default_factory=Opening)
 
     def schedule(
@@ -120,10 +131,13 @@ class Session:
         except BeginAnew:
             raise
         except DiagnosticError as error:
+            if self.opening.guessed:
+                self.opening.drop_guess(graph, read_inputs(graph), error)
+            error = self.opening.better(error)
             if not self.options.strict and self.opening.refused is None:
                 self.opening.close(graph, error)
             self.opening.forget()
-            raise
+            raise error from None
         except BaseException:
             self.opening.forget()
             raise
@@ -138,17 +152,18 @@ class Session:
         whole: bool,
         resumed: bool,
     ) -> Scheduled | Unscheduled:
+        self._look_at_call(graph, resumed=resumed)
         # A whole model without any part is at odds with its schedule, unless another
         # way through the model has been found to fit.
         if not whole or self.made:
             reason = says_nothing_of(self.file, modules, graph.model)
             if reason is not None:
                 return Unscheduled(reason)
-        _check_gradients(graph.examples)
-        _check_autocast(graph.examples)
+        check_gradients(graph.examples)
+        check_autocast(graph.examples)
         inputs = read_inputs(graph)
-        meaning = self._meaning(graph, inputs, whole=whole)
         wanted = dimensions_of(self.file)
+        meaning = self._meaning(graph, inputs, wanted, whole=whole)
         self._open(graph, inputs, meaning, wanted, resumed=resumed)
         dimensions = name_dimensions(inputs.steps, meaning, wanted)
         for name in sorted(wanted):
@@ -156,7 +171,9 @@ class Session:
             if reason is not None:
                 return Unscheduled(reason)
         try:
-            return self._scheduled(graph, meaning, wanted, whole=whole)
+            scheduled = self._scheduled(graph, meaning, wanted, whole=whole)
+            self._hold_guess(inputs, meaning)
+            return scheduled
         except DiagnosticError as error:
             found = [e for e in error.diagnostics if e.severity is Severity.ERROR]
             codes = {each.code for each in found}
@@ -194,21 +211,28 @@ class Session:
             files.module.stem,
             tuple(self.options.entries),
         )
-        if found := settle(files, compiled, self.options.write):
-            raise DiagnosticError(found)
-        module = GraphModuleFile(
+        take_place(files, self._files(ENTRY), compiled, self.options.write, self._other)
+        module = GraphModuleFile.of(
             files,
             structure_of(retraced.spec.model),
             _device(graph.examples, retraced.spec.device),
         )
         bindings = Bindings(module.binds(self.options.load))
         parts = parts_of(compiled.bindings)
-        made = _Made(entry, digest, relative(files.module), parts, bindings)
+        place = ModuleFiles.of(files.module.parent.absolute(), files.module.stem)
+        made = _Made(entry, digest, place, parts, bindings)
         self.made.append(made)
         call = GraphCall(retraced.interface, bindings)
         return Scheduled(call, entry, made.module, parts, False)
 
-    def _meaning(self, graph: DynamoGraph, inputs: Inputs, *, whole: bool) -> Meaning:
+    def _meaning(
+        self,
+        graph: DynamoGraph,
+        inputs: Inputs,
+        wanted: frozenset[str],
+        *,
+        whole: bool,
+    ) -> Meaning:
         """What the caller says, and what earlier graphs of the model showed."""
         given = self.options.meaning
         if self.made or not whole:
@@ -222,7 +246,39 @@ class Session:
             dims = {
                 k: axes for k, axes in self.dims.items() if ndim.get(k) == len(axes)
             }
+        else:
+            guessed = self.opening.guess(inputs, dims, wanted, self.sizes)
+            dims = {**dims, **guessed}
         return replace(given, dims={**dims, **self.opening.learned})
+
+    def _look_at_call(self, graph: DynamoGraph, *, resumed: bool) -> None:
+        """Note the sizes of a call, for graphs that go on with it after a break.
+
+        Functions that it calls may be compiled in between, and know none.
+        """
+        found = graph.scope.sizes_of(self.options.meaning.dims)
+        if found:
+            self.sizes = {**self.sizes, **found} if resumed else found
+
+    def _hold_guess(self, inputs: Inputs, meaning: Meaning) -> None:
+        """Let the graph hold only for calls of which what was guessed is right."""
+        for key, guessed in self.opening.guessed.items():
+            for name in filter(None, guessed):
+                sizes = [
+                    size
+                    for item in inputs.steps
+                    for named, size in zip(
+                        meaning.dims.get(item.key, ()), item.shape, strict=False
+                    )
+                    if named == name
+                ]
+                hold_equal(sizes)
+                _log.info(
+                    "'%s' is taken to have the axis %s, by its size: 'dims' says "
+                    "nothing of it",
+                    key,
+                    name,
+                )
 
     def _entry(self, fixed: Mapping[str, int]) -> str:
         for name, sizes in self.options.entries.items():
@@ -278,7 +334,7 @@ class Session:
             return None
         size = dimensions.fixed.get(name)
         if size is None:
-            raise no_dimension(self.file, name, inputs)
+            raise no_dimension(self.file, name, inputs, self.options.meaning.dims)
         if size > 1:
             raise still_fixed(self.file, name, size)
         if not any(fills(schedule, name, size) for schedule in self.file.schedules):
@@ -289,6 +345,15 @@ class Session:
         suffix = "" if entry == ENTRY else f"_{entry}"
         name = pipeline.module_name(self.file, pipeline.main_path(self.file))
         return module_files(self.options.module, name, suffix)
+
+    def _other(self, module: Path) -> torch.nn.Module | None:
+        """The model of another session that runs the module of a file."""
+        for model, sessions in _sessions.items():
+            if self not in sessions and any(
+                made.files.module == module for each in sessions for made in each.made
+            ):
+                return model
+        return None
 
 
 _sessions: WeakKeyDictionary[torch.nn.Module, list[Session]] = WeakKeyDictionary()
@@ -309,41 +374,6 @@ def session(model: torch.nn.Module, options: Options) -> Session:
     made = Session(options, file)
     _sessions[model].append(made)
     return made
-
-
-def _check_gradients(examples: Iterable[object]) -> None:
-    if not torch.is_grad_enabled():
-        return
-    if any(isinstance(e, torch.Tensor) and e.requires_grad for e in examples):
-        raise DiagnosticError(
-            [
-                Diagnostic(
-                    "DFS821",
-                    "the model is called with gradients on, and executors have none",
-                    helps=(
-                        "call it under torch.inference_mode() or torch.no_grad()",
-                        'or let Inductor compile such calls: options={"strict": False}',
-                    ),
-                )
-            ]
-        )
-
-
-def _check_autocast(examples: Iterable[object]) -> None:
-    """Refuse casts that happen outside of the graph: no module would have them."""
-    kinds = {e.device.type for e in examples if isinstance(e, torch.Tensor)}
-    if not any(torch.is_autocast_enabled(kind) for kind in sorted(kinds)):
-        return
-    raise DiagnosticError(
-        [
-            Diagnostic(
-                "DFS821",
-                "the model is called under torch.autocast, whose casts are no "
-                "operations of its graph",
-                helps=("give the model its dtype: model.to(torch.bfloat16)",),
-            )
-        ]
-    )
 
 
 def _device(examples: Iterable[Any], kind: str) -> torch.device:

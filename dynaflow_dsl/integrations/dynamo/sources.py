@@ -87,6 +87,17 @@ class Scope:
                 return (key, *rest)
         return steps
 
+    def sizes_of(self, dims: Mapping[str, Sequence[str | None]]) -> dict[str, int]:
+        """Sizes of named axes of the tensors that a caller gives for parameters."""
+        found: dict[str, int] = {}
+        for name, axes in dims.items():
+            given = self._given(name)
+            if isinstance(given, torch.Tensor) and given.ndim == len(axes):
+                for axis, size in zip(axes, given.shape, strict=True):
+                    if axis is not None and isinstance(size, int):
+                        found.setdefault(axis, size)
+        return found
+
     def is_left_out(self, name: str) -> bool:
         """Whether an argument is right to be no input of this call's graph.
 

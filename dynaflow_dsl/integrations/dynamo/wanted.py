@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError, Label
 from dynaflow_dsl.integrations.dynamo.model import Inputs
+from dynaflow_dsl.integrations.dynamo.names import similar
 from dynaflow_dsl.resolve.model import Schedule, ScheduleFile
 from dynaflow_dsl.runtime.model import Split
+
+
+class NotSaid(DiagnosticError):
+    """Inputs have an axis of a dimension, and `dims` does not say so."""
 
 
 def dimensions_of(file: ScheduleFile) -> frozenset[str]:
@@ -26,8 +31,24 @@ def fills(schedule: Schedule, name: str, size: int) -> bool:
     return cut.fills(size)
 
 
-def no_dimension(file: ScheduleFile, name: str, inputs: Inputs) -> DiagnosticError:
-    """A dimension of the schedule that no axis of a graph's inputs is."""
+def no_dimension(
+    file: ScheduleFile,
+    name: str,
+    inputs: Inputs,
+    dims: Mapping[str, tuple[str | None, ...]],
+) -> DiagnosticError:
+    """A dimension of the schedule that no axis of a graph's inputs is.
+
+    `dims` is what the caller says, also of inputs that are none of this graph.
+    """
+    named = sorted({axis for axes in dims.values() for axis in axes if axis})
+    if named and name not in named:
+        return _about_dimension(
+            file,
+            name,
+            f"the schedule speaks of {name}, and 'dims' gives no axis this name",
+            [*similar(name, named), f"the axes that it names: {', '.join(named)}"],
+        )
     first = next((item for item in inputs.steps if item.tensor.ndim), None)
     helps = []
     if first is not None:
@@ -37,19 +58,25 @@ def no_dimension(file: ScheduleFile, name: str, inputs: Inputs) -> DiagnosticErr
             "or mark its axes before the first call: "
             f"torch._dynamo.mark_dynamic({first.argument}, 0)"
         )
-    return _about_dimension(
-        file,
-        name,
-        f"no input of this graph has an axis {name}, and torch.compile fixed all sizes",
-        helps,
+    elsewhere = [key for key, axes in dims.items() if name in axes]
+    known = list(dict.fromkeys(item.key for item in inputs.steps))
+    notes = []
+    if elsewhere:
+        notes.append(
+            f"'dims' names it of {', '.join(elsewhere)}, and the inputs of this graph "
+            f"are {', '.join(known) or 'none'}"
+        )
+    message = (
+        f"no input of this graph has an axis {name}, and torch.compile fixed all sizes"
     )
+    return NotSaid(_about_dimension(file, name, message, helps, notes).diagnostics)
 
 
 def not_said(
     file: ScheduleFile,
     dims: Mapping[str, tuple[str | None, ...]],
     missing: Mapping[str, tuple[str | None, ...]],
-) -> DiagnosticError:
+) -> NotSaid:
     """Inputs with an axis of a dimension, of which `dims` does not say so.
 
     `missing` is what it has to say of them.
@@ -59,13 +86,14 @@ def not_said(
     number = next(k for k, name in enumerate(axes) if name != said[k])
     name = str(axes[number])
     table = ", ".join(f'"{each}": {_axes(found)}' for each, found in missing.items())
-    return _about_dimension(
+    found = _about_dimension(
         file,
         name,
         f"axis {number} of '{key}' is {name} to the model's code, and 'dims' does not "
         "say so",
         [f'say it of each such input: options={{"dims": {{..., {table}}}}}'],
     )
+    return NotSaid(found.diagnostics)
 
 
 def still_fixed(file: ScheduleFile, name: str, size: int) -> DiagnosticError:
@@ -86,11 +114,17 @@ def _axes(names: tuple[str | None, ...]) -> str:
 
 
 def _about_dimension(
-    file: ScheduleFile, name: str, message: str, helps: list[str]
+    file: ScheduleFile,
+    name: str,
+    message: str,
+    helps: Iterable[str],
+    notes: Iterable[str] = (),
 ) -> DiagnosticError:
     place = None
     for schedule in file.schedules:
         if schedule.split is not None and schedule.split.dimension == name:
             place = Label(schedule.split.span, f"cuts {name}")
             break
-    return DiagnosticError([Diagnostic("DFS821", message, place, helps=tuple(helps))])
+    return DiagnosticError(
+        [Diagnostic("DFS821", message, place, notes=tuple(notes), helps=tuple(helps))]
+    )

@@ -16,11 +16,8 @@ from dynaflow_dsl.cli.files import relative, schedule_name
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 from dynaflow_dsl.diagnostics.render import render
 from dynaflow_dsl.integrations.dynamo.frames import NotScheduled
-from dynaflow_dsl.integrations.dynamo.modules import (
-    compile_graph,
-    module_files,
-    settle,
-)
+from dynaflow_dsl.integrations.dynamo.modules import compile_graph, settle
+from dynaflow_dsl.integrations.dynamo.places import module_files
 from dynaflow_dsl.integrations.schedules import check_runs_one
 from dynaflow_dsl.integrations.vllm.config import check_splits, facts_of, options_of
 from dynaflow_dsl.integrations.vllm.graphs import (

@@ -51,6 +51,36 @@ def test_a_dimension_that_the_caller_marks_needs_no_name(tmp_path: Path) -> None
     assert report().graphs[0].module is not None
 
 
+class Scaled(Stack):
+    """A model with a float and an integer of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.places = 0.5, 3
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x).roll(self.places, -1) * (self.scale + 1)
+
+
+@pytest.mark.parametrize("dims", [{}, {"x": ("batch", None)}])
+def test_dynamic_true_opens_sizes_and_no_numbers_of_the_model(
+    dims: Any, tmp_path: Path
+) -> None:
+    """Another number is another graph to Dynamo, as without dynamic=True."""
+    model = evaluated(Scaled())
+    options = {"schedule": write(tmp_path), "compile": False, "dims": dims}
+    step = torch.compile(model, backend="dynaflow", dynamic=True, options=options)
+    for scale, places, rows in ((0.5, 3, 4), (0.5, 3, 6), (0.25, 3, 4), (0.25, 2, 4)):
+        model.scale, model.places = scale, places
+        x = torch.randn(rows, 8)
+        torch.testing.assert_close(step(x), model(x))
+    assert [each.entry for each in report().graphs] == [
+        "forward",
+        "forward_2",
+        "forward_3",
+    ]
+
+
 def test_the_backend_and_load_give_the_same_bits(tmp_path: Path) -> None:
     model = evaluated(Stack())
     step = compiled(model, write(tmp_path))

@@ -155,3 +155,24 @@ def test_values_that_an_earlier_graph_made_need_no_names(tmp_path: Path) -> None
     first, second, *_ = report().graphs
     assert first.reason == "it holds none of the modules that the schedule names"
     assert second.module == "executors/halves.py"
+
+
+class Named(Stack):
+    """Its layers run with values of other names than those of its arguments."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden, scale = x * 2, x.sum(-1, keepdim=True)
+        del x
+        torch._dynamo.graph_break()
+        return super().forward(hidden) * scale
+
+
+def test_values_of_other_names_have_the_sizes_of_the_call(tmp_path: Path) -> None:
+    model = evaluated(Named())
+    step = compiled(model, write(tmp_path))
+    for rows in (4, 6, 5):
+        x = torch.randn(rows, 8)
+        torch.testing.assert_close(step(x), model(x))
+    assert [each.module for each in report().graphs if each.module] == [
+        "executors/halves.py"
+    ]

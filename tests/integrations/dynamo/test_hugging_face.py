@@ -103,3 +103,80 @@ def test_prompts_and_single_tokens_are_two_entries(tmp_path: Path) -> None:
         ("prefill", "executors/decoder_prefill.py"),
         ("decode", "executors/decoder_decode.py"),
     ]
+
+
+def encoder() -> Any:
+    """A tiny RoBERTa, whose mask no size ties to its rows."""
+    config = transformers.RobertaConfig(
+        vocab_size=64,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+    )
+    torch.manual_seed(0)
+    return transformers.RobertaModel(config).eval()
+
+
+def test_an_encoder_with_its_tokens_named_and_its_mask_not(tmp_path: Path) -> None:
+    text = DECODER.replace(".model.layers.*", ".encoder.layer.*")
+    text = text.replace(".input_layernorm + .self_attn", ".attention")
+    model = encoder()
+    step = torch.compile(
+        model,
+        backend="dynaflow",
+        options={
+            "schedule": write(tmp_path, text, "decoder.dfs"),
+            "compile": False,
+            "dims": {"input_ids": ("batch", "seq")},
+        },
+    )
+    for rows, length in ((4, 8), (6, 8), (5, 7)):
+        mask = torch.ones(rows, length, dtype=torch.int64)
+        mask[0, 5:] = 0
+        given = {"input_ids": tokens(rows, length), "attention_mask": mask}
+        got = step(**given).last_hidden_state
+        torch.testing.assert_close(got, model(**given).last_hidden_state)
+    assert [each.module for each in report().graphs] == ["executors/decoder.py"]
+
+
+def test_frequencies_that_change_with_the_length(tmp_path: Path) -> None:
+    """Dynamo breaks where they are chosen: the layers are a graph of their own."""
+    config = transformers.Phi3Config(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+        original_max_position_embeddings=16,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        rope_parameters={
+            "rope_type": "longrope",
+            "rope_theta": 10000.0,
+            "short_factor": [1.0] * 4,
+            "long_factor": [2.0] * 4,
+            "original_max_position_embeddings": 16,
+            "factor": 4.0,
+        },
+    )
+    torch.manual_seed(0)
+    model = transformers.Phi3ForCausalLM(config).eval()
+    step = torch.compile(
+        model,
+        backend="dynaflow",
+        options={
+            "schedule": write(tmp_path, DECODER, "decoder.dfs"),
+            "compile": False,
+            "dims": {"input_ids": ("batch", "seq")},
+        },
+    )
+    for rows, length in ((4, 8), (6, 8), (4, 24), (5, 8)):
+        ids = tokens(rows, length)
+        got = step(input_ids=ids, use_cache=False).logits
+        torch.testing.assert_close(got, model(input_ids=ids, use_cache=False).logits)
+    made = [each.module for each in report().graphs if each.module is not None]
+    assert made == ["executors/decoder.py"]

@@ -16,7 +16,7 @@ from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 from dynaflow_dsl.integrations import report
 from dynaflow_dsl.integrations.dynamo import opening
 from tests.integrations.dynamo.compiling import compiled
-from tests.integrations.dynamo.models import Stack, evaluated, write
+from tests.integrations.dynamo.models import HALVES, Block, Stack, evaluated, write
 
 
 class Masked(Stack):
@@ -45,11 +45,9 @@ def shapes() -> dict[str, tuple[int | str, ...]]:
     return {name: spec.shape for name, spec in inputs.items()}
 
 
-@pytest.mark.parametrize("said", [{}, {"mask": (None, None)}])
-def test_an_input_that_dims_leaves_out_is_named(said: Any, tmp_path: Path) -> None:
-    step = compiled(
-        evaluated(Masked()), write(tmp_path), dims={"x": ("batch", None), **said}
-    )
+def test_an_input_of_which_dims_is_wrong_is_named(tmp_path: Path) -> None:
+    dims = {"x": ("batch", None), "mask": (None, None)}
+    step = compiled(evaluated(Masked()), write(tmp_path), dims=dims)
     mask = torch.randn(4, 1)
     found = refused(step, torch.randn(4, 8), mask)
     assert (found.code, found.message) == (
@@ -71,11 +69,140 @@ def test_every_such_input_is_named_at_once(tmp_path: Path) -> None:
         def forward(self, x: Any, mask: Any, scale: Any) -> torch.Tensor:
             return super().forward(x, mask) * scale[:, None]
 
-    step = compiled(evaluated(Model()), write(tmp_path))
+    dims = {"x": ("batch", None), "mask": (None, None), "scale": (None,)}
+    step = compiled(evaluated(Model()), write(tmp_path), dims=dims)
     found = refused(step, torch.randn(4, 8), torch.randn(4, 1), torch.randn(4))
     assert found.helps[0].endswith(
         '{..., "mask": ("batch", None), "scale": ("batch",)}}'
     )
+
+
+class Looking(Stack):
+    """Its mask is looked up by the number of a row: no size ties it to the rows."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        rows = torch.arange(x.shape[0])
+        return super().forward(x) * mask[rows]
+
+
+@pytest.mark.parametrize("kind", [Masked, Looking])
+def test_an_input_that_dims_leaves_out_is_found_by_its_size(
+    kind: type[Stack], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "dynaflow_dsl")
+    model = evaluated(kind())
+    step = compiled(model, write(tmp_path))
+    for rows in (4, 6, 5):
+        x, mask = torch.randn(rows, 8), torch.randn(rows, 1)
+        torch.testing.assert_close(step(x, mask), model(x, mask))
+        assert not [name for name in (*vars(x), *vars(mask)) if "dynamo" in name]
+    assert [each.module for each in report().graphs] == ["executors/halves.py"]
+    assert shapes() == {"x": ("batch", 8), "mask": ("batch", 1)}
+    said = "'mask' is taken to have the axis batch, by its size"
+    assert sum(said in each.message for each in caplog.records) == 1
+
+
+def test_all_axes_of_an_input_with_rows_are_found(tmp_path: Path) -> None:
+    model = evaluated(Masked())
+    step = compiled(model, write(tmp_path), dims={"x": ("batch", "seq", None)})
+    for rows, tokens in ((4, 6), (5, 3), (5, 5), (2, 9)):
+        x, mask = torch.randn(rows, tokens, 8), torch.randn(rows, tokens, 1)
+        torch.testing.assert_close(step(x, mask), model(x, mask))
+    assert shapes() == {"x": ("batch", "seq", 8), "mask": ("batch", "seq", 1)}
+    assert len(report().graphs) == 1
+
+
+def test_open_axes_that_nobody_names_are_one_where_they_are_equal(
+    tmp_path: Path,
+) -> None:
+    """Dynamo opens them by itself, one by one, when a second size comes along."""
+
+    class Model(Looking):
+        def forward(self, x: Any, mask: Any) -> torch.Tensor:
+            if mask.shape[1] < x.shape[1]:
+                raise ValueError
+            return super().forward(x, mask[:, : x.shape[1], None])
+
+    model = evaluated(Model())
+    dims = {"x": ("batch", None, None)}
+    step = compiled(model, write(tmp_path), dims=dims)
+    for tokens in (6, 5, 7):
+        x, mask = torch.randn(4, tokens, 8), torch.randn(4, tokens)
+        torch.testing.assert_close(step(x, mask), model(x, mask))
+    assert [each.entry for each in report().graphs] == ["forward", "forward_2"]
+
+
+def test_of_two_errors_the_one_that_is_no_missing_name(tmp_path: Path) -> None:
+    """With the mask named something else is wrong, and without it that it is not."""
+    text = HALVES.replace(".up", ".upp")
+    found = refused(
+        compiled(evaluated(Masked()), write(tmp_path, text)),
+        torch.randn(4, 8),
+        torch.randn(4, 1),
+    )
+    assert found.code == "DFS201"
+
+
+class WeighedBlock(Block):
+    def forward(self, x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        return super().forward(x - self.mean(x)) * weights
+
+    def mean(self, x: torch.Tensor) -> float | torch.Tensor:
+        return 0.0
+
+
+class MeanBlock(WeighedBlock):
+    def mean(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mean(0)
+
+
+class WeighedLayers(Stack):
+    block: type[Block] = WeighedBlock
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(self.block() for _ in range(2))
+
+    def forward(self, x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x, weights)
+        return x
+
+
+class MeanLayers(WeighedLayers):
+    block = MeanBlock
+
+
+class Doubling(Stack):
+    def forward(
+        self, x: torch.Tensor, weights: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return super().forward(x), weights * 2
+
+
+@pytest.mark.parametrize("kind", [WeighedLayers, Doubling])
+def test_an_input_that_has_the_size_by_chance(
+    kind: type[Stack], tmp_path: Path
+) -> None:
+    """It stays fixed where the code says so; else its graph is for equal sizes."""
+    model = evaluated(kind())
+    step = compiled(model, write(tmp_path))
+    for rows in (8, 6, 8, 4):
+        x, weights = torch.randn(rows, 8), torch.randn(8)
+        torch.testing.assert_close(step(x, weights), model(x, weights))
+        assert not [name for name in (*vars(x), *vars(weights)) if "dynamo" in name]
+    fixed = kind is WeighedLayers
+    assert shapes() == {"x": ("batch", 8), "weights": (8,) if fixed else ("batch",)}
+    assert len(report().graphs) == (1 if fixed else 2)
+
+
+def test_what_is_wrong_without_a_guess_is_said(tmp_path: Path) -> None:
+    """An input that has the size by chance takes no part in it."""
+
+    step = compiled(evaluated(MeanLayers()), write(tmp_path))
+    found = refused(step, torch.randn(8, 8), torch.randn(8))
+    assert found.code == "DFS601"
+    assert found.message == "batch cannot be split: mean over the split dimension"
 
 
 def test_a_size_that_is_equal_by_chance_is_not_blamed(tmp_path: Path) -> None:
@@ -193,6 +320,39 @@ def test_a_name_that_is_none_of_an_argument(name: str, tmp_path: Path) -> None:
         found.message
         == f"'dims' names '{name}', and the inputs of this graph are x, mask"
     )
+    meant = {"masks": "mask", "mask_0": "mask"}
+    assert found.helps == ((f"did you mean {meant[name]!r}?",) if name in meant else ())
+
+
+def test_bounds_of_a_dimension_that_is_none(tmp_path: Path) -> None:
+    step = compiled(evaluated(Stack()), write(tmp_path), dimensions={"bach": (2, 8)})
+    found = refused(step, torch.randn(4, 8))
+    assert (
+        found.message
+        == "'dimensions' has bounds for bach, and no input has such an axis"
+    )
+    assert found.helps[0] == "did you mean 'batch'?"
+
+
+def test_a_dimension_of_the_schedule_by_another_name(tmp_path: Path) -> None:
+    step = compiled(evaluated(Stack()), write(tmp_path), dims={"x": ("bach", None)})
+    found = refused(step, torch.randn(4, 8))
+    assert (found.code, found.message) == (
+        "DFS821",
+        "the schedule speaks of batch, and 'dims' gives no axis this name",
+    )
+    assert found.helps == ("did you mean 'bach'?", "the axes that it names: bach")
+
+
+def test_an_input_of_another_graph(tmp_path: Path) -> None:
+    """What goes on after a break has names of its own."""
+    model = evaluated(Stack(breaks_at=2))
+    step = compiled(model, write(tmp_path), dims={"inputs": ("batch", None)})
+    found = refused(step, torch.randn(4, 8))
+    assert found.message.startswith("no input of this graph has an axis batch")
+    assert found.notes[0] == (
+        "'dims' names it of inputs, and the inputs of this graph are x"
+    )
 
 
 class Pair(NamedTuple):
@@ -256,14 +416,14 @@ def test_a_frame_that_dynamo_never_came_back_with(
     model = evaluated(Stack())
     step = compiled(model, write(tmp_path))
     lost = torch.randn(4, 8)
-    real = opening.open_axes
+    real = opening.begin_anew
 
     def interrupted(axes: Any) -> None:
         with pytest.raises(TensorifyScalarRestartAnalysis):
             real(axes)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(opening, "open_axes", interrupted)
+    monkeypatch.setattr(opening, "begin_anew", interrupted)
     with pytest.raises(KeyboardInterrupt):
         step(lost)
     monkeypatch.undo()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 import traceback
 from pathlib import Path
@@ -15,19 +13,8 @@ import torch
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 from dynaflow_dsl.integrations import report
 from dynaflow_dsl.integrations.dynamo.backend import ScheduleWarning
+from tests.integrations.dynamo.compiling import refused, step
 from tests.integrations.dynamo.models import HALVES, Stack, evaluated, write
-
-
-def step(**options: Any) -> Any:
-    options = {"compile": False, "dims": {"x": ("batch", None)}, **options}
-    return torch.compile(evaluated(Stack()), backend="dynaflow", options=options)
-
-
-def refused(called: Any, rows: int = 4) -> Diagnostic:
-    with pytest.raises(DiagnosticError) as raised:
-        called(torch.randn(rows, 8))
-    first, *_ = raised.value.diagnostics
-    return first
 
 
 @pytest.mark.parametrize(
@@ -109,6 +96,18 @@ def test_an_option_that_is_nearly_right() -> None:
 )
 def test_two_options_that_are_easily_confused(options: Any, way: str) -> None:
     assert refused(step(schedule="h.dfs", **options)).helps == (way,)
+
+
+@pytest.mark.parametrize("dims", [{}, {"x": ("batch", "tokens", None)}])
+def test_an_entry_of_a_size_that_nothing_has(dims: Any) -> None:
+    options = {"dims": dims, "entries": {"decode": {"tokns": 1}, "prefill": {}}}
+    found = refused(step(schedule="h.dfs", **options))
+    assert (found.code, found.message) == (
+        "DFS820",
+        "the option 'entries' has a size of tokns for 'decode', and 'dims' names no "
+        "such axis",
+    )
+    assert ("did you mean 'tokens'?" in found.helps) == bool(dims)
 
 
 def test_a_module_is_a_python_file_or_a_folder(tmp_path: Path) -> None:
@@ -226,14 +225,31 @@ def test_a_dimension_that_nothing_names(tmp_path: Path) -> None:
     )
 
 
-def test_numbers_that_dynamic_true_opens(tmp_path: Path) -> None:
+def test_a_number_that_differs_between_calls(tmp_path: Path) -> None:
+    class Model(Stack):
+        def forward(self, x: torch.Tensor, scale: float) -> torch.Tensor:
+            return super().forward(x) * scale
+
     options = {"schedule": write(tmp_path), "dims": {"x": ("batch", None)}}
     called = torch.compile(
-        evaluated(Stack()), backend="dynaflow", dynamic=True, options=options
+        evaluated(Model()), backend="dynaflow", dynamic=True, options=options
     )
-    found = refused(called)
-    assert found.message.startswith("'self_layers_0_norm_eps' is a number")
+    with pytest.raises(DiagnosticError) as raised:
+        called(torch.randn(4, 8), 0.5)
+    (found,) = raised.value.diagnostics
+    assert found.message.startswith("'scale' is a number that differs between calls")
     assert "dynamic=True" in found.helps[1]
+
+
+def test_the_line_of_a_call_of_what_is_all_torch(tmp_path: Path) -> None:
+    """A place in the code of `nn.Sequential` would help nobody."""
+    model = torch.nn.Sequential(*evaluated(Stack()).layers)
+    options = {"schedule": write(tmp_path), "dims": {"inputs": ("batch", None)}}
+    found = refused(torch.compile(model, backend="dynaflow", options=options))
+    assert found.message.startswith("'dims' names 'inputs'")
+    (note,) = found.notes
+    place = r"in a call of Sequential\.forward \(.*dynamo/test_refusals\.py:\d+\)"
+    assert re.fullmatch(place, note)
 
 
 def test_a_stride_that_the_code_reads(tmp_path: Path) -> None:
@@ -292,142 +308,3 @@ def test_a_break_inside_of_a_layer_is_said_beside_what_is_wrong(tmp_path: Path) 
     assert any(
         note.startswith("this graph ends in a graph break:") for note in found.notes
     )
-
-
-# ---- files that are there already ----------------------------------------------------
-
-
-def module() -> Path:
-    return Path("executors/halves.py")
-
-
-def made(tmp_path: Path) -> str:
-    """A schedule whose module was written."""
-    schedule = write(tmp_path)
-    step(schedule=schedule)(torch.randn(4, 8))
-    torch._dynamo.reset()
-    return schedule
-
-
-def test_a_module_that_is_current_is_used_as_it_is(tmp_path: Path) -> None:
-    schedule = made(tmp_path)
-    before = module().stat().st_mtime_ns
-    step(schedule=schedule, write="never")(torch.randn(4, 8))
-    assert module().stat().st_mtime_ns == before
-
-
-def test_lines_of_the_program_may_move(tmp_path: Path) -> None:
-    """The same graph from another place: the map follows, unless nothing is written."""
-    schedule = made(tmp_path)
-    found = module().with_suffix(".map.json")
-    text = found.read_text()
-    moved = re.sub(r'("source": ".*?\.py:)\d+: ', r"\g<1>1234: ", text)
-    assert moved != text
-    found.write_text(moved)
-    step(schedule=schedule, write="never")(torch.randn(4, 8))
-    assert found.read_text() == moved
-    torch._dynamo.reset()
-    step(schedule=schedule)(torch.randn(4, 8))
-    assert found.read_text() == text
-
-
-def test_a_module_that_may_not_be_written(tmp_path: Path) -> None:
-    found = refused(step(schedule=write(tmp_path), write="never"))
-    assert (found.code, found.message) == (
-        "DFS501",
-        "executors/halves.py is missing",
-    )
-    assert not module().exists()
-
-
-def test_a_map_that_another_rank_is_about_to_write(tmp_path: Path) -> None:
-    schedule = made(tmp_path)
-    found = module().with_suffix(".map.json")
-    text = found.read_bytes()
-    found.unlink()
-    step(schedule=schedule)(torch.randn(4, 8))
-    assert found.read_bytes() == text
-
-
-def test_a_module_of_another_schedule_is_stale(tmp_path: Path) -> None:
-    made(tmp_path)
-    before = module().read_bytes()
-    schedule = write(tmp_path, HALVES.replace("into 2", "into 3"))
-    found = refused(step(schedule=schedule))
-    assert found.code == "DFS501"
-    assert "stale" in found.message
-    assert module().read_bytes() == before
-    step(schedule=schedule, write="always")(torch.randn(4, 8))
-    assert module().read_bytes() != before
-
-
-def test_a_module_that_was_edited_is_not_written_over(tmp_path: Path) -> None:
-    schedule = made(tmp_path)
-    module().write_text(module().read_text() + "# mine\n")
-    for write_ in ("missing", "always"):
-        found = refused(step(schedule=schedule, write=write_))
-        assert found.code == "DFS504"
-        torch._dynamo.reset()
-    assert module().read_text().endswith("# mine\n")
-
-
-def test_without_its_map_a_module_may_have_been_edited(tmp_path: Path) -> None:
-    schedule = made(tmp_path)
-    module().with_suffix(".map.json").unlink()
-    module().write_text(module().read_text() + "# mine\n")
-    for write_ in ("missing", "always"):
-        found = refused(step(schedule=schedule, write=write_))
-        assert found.message == "the map of executors/halves.py is missing"
-        assert found.helps == (
-            "delete the module to have both written again; edits of it are lost",
-        )
-        torch._dynamo.reset()
-    assert module().read_text().endswith("# mine\n")
-
-
-def test_a_file_that_nobody_generated(tmp_path: Path) -> None:
-    module().parent.mkdir()
-    module().write_text("mine = 1\n")
-    found = refused(step(schedule=write(tmp_path), write="always"))
-    assert found.message == "executors/halves.py is not a generated module"
-    assert module().read_text() == "mine = 1\n"
-
-
-def test_a_module_of_something_else(tmp_path: Path) -> None:
-    """What `dfsc compile` or `schedule` made for a model of the same file."""
-    schedule = made(tmp_path)
-    found = module().with_suffix(".map.json")
-    document = json.loads(found.read_text())
-    document["target"] = {"name": "targets.py:stack", "arguments": {}}
-    found.write_text(json.dumps(document))
-    module().write_bytes(
-        before := module().read_bytes().replace(b" dynamo", b" export")
-    )
-    document["body"] = hashlib.sha256(before).hexdigest()
-    found.write_text(json.dumps(document))
-    for write_ in ("missing", "always"):
-        clash = refused(step(schedule=schedule, write=write_))
-        assert (clash.code, clash.message) == (
-            "DFS507",
-            "executors/halves.py is the module of the trace target targets.py:stack, "
-            "and a program's torch.compile makes another one of this name",
-        )
-        assert 'the option "module" of the backend' in clash.helps[0]
-        torch._dynamo.reset()
-    assert module().read_bytes() == before
-    step(schedule=schedule, module="executors/compiled.py")(torch.randn(4, 8))
-    assert Path("executors/compiled.py").exists()
-
-
-def test_a_stale_module_may_be_left_to_inductor(tmp_path: Path) -> None:
-    made(tmp_path)
-    schedule = write(tmp_path, HALVES.replace("into 2", "into 3"))
-    with pytest.warns(ScheduleWarning, match="DFS501"):
-        step(schedule=schedule, strict=False)(torch.randn(4, 8))
-
-
-def test_the_place_of_a_module(tmp_path: Path) -> None:
-    schedule = write(tmp_path)
-    step(schedule=schedule, module="generated/mine.py")(torch.randn(4, 8))
-    assert Path("generated/mine.py").exists()
-    assert Path("generated/mine.map.json").exists()

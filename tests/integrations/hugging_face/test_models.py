@@ -6,6 +6,7 @@ import copy
 import inspect
 import io
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -117,6 +118,14 @@ def other_forward(model: PreTrainedModel) -> None:
     mlp.forward = lambda hidden: 3 * own(hidden)
 
 
+def other_attention(model: PreTrainedModel) -> None:
+    model.set_attn_implementation("eager")
+
+
+def other_number(model: PreTrainedModel) -> None:
+    model.config.rope_parameters = {**model.config.rope_parameters, "rope_theta": 10.0}
+
+
 CHANGES = {
     other_weight: "`model.layers.1.mlp.down_proj.weight` was moved or replaced",
     other_data: "`model.layers.1.mlp.down_proj.weight` was moved or replaced",
@@ -138,6 +147,40 @@ def test_what_steps_would_not_see_is_not_passed_over(
         after = generate(model, inputs)
     assert torch.equal(after, generate(by_itself, inputs))
     assert not torch.equal(after, before)
+
+
+@pytest.fixture
+def own_configuration(model: PreTrainedModel) -> Iterator[None]:
+    """The tests' models share one, which is left as it was."""
+    before = dict(vars(model.config))
+    yield
+    vars(model.config).clear()
+    vars(model.config).update(before)
+
+
+@pytest.mark.usefixtures("own_configuration")
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [(other_attention, "attn_implementation"), (other_number, "rope_parameters")],
+)
+def test_another_configuration(change: Any, said: str, model: PreTrainedModel) -> None:
+    """The model's own code would read it: nobody knows what becomes of it."""
+    inputs, by_itself = prompts(), model_of()
+    generate(model, inputs)
+    change(model)
+    warned = f"`{said}` of its configuration is another than when the model was sched"
+    with pytest.warns(RuntimeWarning, match=warned):
+        after = generate(model, inputs)
+    assert torch.equal(after, generate(by_itself, inputs))
+
+
+@pytest.mark.usefixtures("own_configuration")
+def test_what_a_configuration_says_of_calls(model: PreTrainedModel) -> None:
+    model.config.pad_token_id = 1
+    model.config.output_attentions = False
+    model.config.use_cache = True
+    generate(model, prompts())
+    assert report(model).own == {}
 
 
 def test_hidden_states_come_from_the_model_itself(model: PreTrainedModel) -> None:
@@ -175,8 +218,10 @@ def test_other_ways_of_the_library(
     options: dict[str, Any], reason: str, model: PreTrainedModel
 ) -> None:
     inputs, by_itself = prompts(), model_of()
-    for each in (model, by_itself):
-        each.set_attn_implementation("eager")
+    # What the test is about comes before the configuration, or leaves it as it is.
+    if "output_attentions" in options:
+        for each in (model, by_itself):
+            each.set_attn_implementation("eager")
     with pytest.warns(RuntimeWarning, match=reason):
         found = generate(model, inputs, **options)
     own = generate(by_itself, inputs, **options)

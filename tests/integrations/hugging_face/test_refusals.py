@@ -275,8 +275,63 @@ def test_strict_refuses_what_is_no_step() -> None:
 def test_options_are_checked() -> None:
     with pytest.raises(TypeError, match="capcity"):
         schedule(model_of(), module_of(), capcity=CAPACITY)  # type: ignore[call-arg]
-    with pytest.raises(ValueError, match='check is "quick"'):
-        schedule(model_of(), module_of(), check="slow")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"capacity": "32"},
+            "`capacity` is '32'; it must be a whole number of places, such as "
+            "capacity=256.",
+        ),
+        (
+            {"capacity": 0},
+            "`capacity` is 0; it must be a whole number of places, such as "
+            "capacity=256.",
+        ),
+        (
+            {"sequence": True},
+            "`sequence` is True; it must be a whole number of tokens, such as "
+            "sequence=64.",
+        ),
+        (
+            {"parameters": ["ways=3"]},
+            "`parameters` is ['ways=3']; it must be a dictionary of numbers, texts and "
+            'truth values, such as {"ways": 3}.',
+        ),
+        (
+            {"facts": {"tp_size": [2]}},
+            "`facts` is {'tp_size': [2]}; it must be a dictionary of numbers, texts "
+            'and truth values, such as {"tp_size": 2}.',
+        ),
+        ({"folder": 3}, "`folder` is 3; it must be the path of a folder."),
+        ({"write": 1}, "`write` is 1; it must be True or False."),
+        ({"compile": None}, "`compile` is None; it must be True or False."),
+        (
+            {"check": "slow"},
+            "`check` is 'slow'; it must be one of 'quick', 'full', 'none'.",
+        ),
+    ],
+)
+def test_arguments_of_another_kind(options: Any, said: str) -> None:
+    with pytest.raises(ScheduleError) as caught:
+        schedule(model_of(), module_of(), **options)
+    assert (caught.value.code, caught.value.message) == ("DFS830", said)
+    with pytest.raises(ScheduleError, match=r"the path of a \.dfs file, or a gen"):
+        schedule(model_of(), 3, **options)  # type: ignore[arg-type]
+
+
+def test_parameters_are_values_or_their_texts(tmp_path: Path) -> None:
+    text = text_of("granite").replace("halves:", "halves(ways = 2):", 1)
+    file = tmp_path / "ways.dfs"
+    file.write_text(text.replace("into 2", "into ways"))
+    for ways in (3, "3"):
+        model = model_of()
+        options: Any = {"capacity": CAPACITY, "compile": False}
+        with scheduled(model, file, parameters={"ways": ways}, **options):
+            steps = vars(model)["forward"].steps
+            assert steps["decode"].split.weights == (1, 1, 1)
 
 
 def test_a_capacity_beyond_the_positions(tmp_path: Path) -> None:
