@@ -182,18 +182,20 @@ def check_schedules(
     selected = select_schedules(file, model, facts, elsewhere)
     if selected.value is None:
         return Result(None, selected.diagnostics)
+    said = [*required.diagnostics]
     used, selection = required.value, selected.value.selection
     if selection is not None:
         chosen = tuple(dict.fromkeys(schedule for schedule, _ in selected.value.pairs))
         required = require_facts(replace(file, schedules=chosen), model, facts)
         if required.value is None:
             return Result(None, required.diagnostics)
+        said += required.diagnostics
         read = {fact.name: fact for fact in (*required.value, *selection.facts)}
         used = tuple(read[name] for name in sorted(read))
     equal = {name.text for name in file.select.equal} if file.select else set()
     bindings: list[Binding] = []
     plans: list[ProvedPlan] = []
-    found: list[Diagnostic] = [*selected.diagnostics]
+    found: list[Diagnostic] = [*said, *selected.diagnostics]
     distinct = tuple(dict.fromkeys(schedule for schedule, _ in selected.value.pairs))
     idle = [item for each in distinct for item in inactive(each, model.device)]
     found += idle

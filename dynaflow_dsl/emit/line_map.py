@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
+from dynaflow_dsl.bind.agreement import RankDigests
 from dynaflow_dsl.emit.functions import FunctionText
 from dynaflow_dsl.emit.kernels import ImportedKernel
 from dynaflow_dsl.emit.select import ChoiceText
@@ -108,6 +109,7 @@ def write_map(
     choices: Sequence[ChoiceText],
     kernels: Sequence[ImportedKernel],
     graphs: Mapping[str, str],
+    ranks: Mapping[str, RankDigests],
     model: TracedModel,
     lines: list[dict[str, object]],
     operations: list[dict[str, object]],
@@ -117,6 +119,7 @@ def write_map(
 ) -> str:
     """The JSON text; one entry per line in the long lists, so that diffs stay small.
 
+    `ranks` are what ranks compare of graphs with collectives, by entry.
     `facts` are those that the schedules require something of. `given` repeats what the
     command line said of parameters, facts and arguments of the file's model, so that a
     check can say it again; values that the file or the model has by itself are not in
@@ -158,6 +161,8 @@ def write_map(
     }
     if loops:
         document["loops"] = loops
+    if ranks:
+        document["ranks"] = {entry: each._asdict() for entry, each in ranks.items()}
     if kernels:
         document["kernels"] = {
             each.name: {

@@ -8,6 +8,7 @@ from functools import cache
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
+from dynaflow_dsl.bind.agreement import rank_digests
 from dynaflow_dsl.emit.executors import ModuleWriter
 from dynaflow_dsl.emit.layout import WIDTH, docstring
 from dynaflow_dsl.emit.line_map import (
@@ -114,6 +115,11 @@ def emit(
         choices=choices,
         kernels=writer.functions.kernels.imported,
         graphs=digests,
+        ranks={
+            graph.entry: alike
+            for graph in (p.plan.binding.graph for p in plans)
+            if (alike := rank_digests(graph)) is not None
+        },
         model=model,
         lines=plan_lines(origins, writer.lines),
         operations=operation_lines(starts, writer.functions.written),

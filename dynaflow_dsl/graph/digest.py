@@ -5,8 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from typing import TypeAlias
 
-from dynaflow_dsl.graph.model import Argument, Graph, Reference, Value
+from dynaflow_dsl.graph.model import (
+    Argument,
+    Graph,
+    Operation,
+    Reference,
+    TensorType,
+    Value,
+)
 from dynaflow_dsl.graph.text import write_argument, write_type
 
 
@@ -18,16 +26,33 @@ def graph_digest(graph: Graph) -> str:
     Schedules may speak of functions and marks too, but those only say how the model's
     code is written: what a schedule makes of them shows in the module.
     """
+    return short_digest(graph_content(graph, lambda _, item: item, write_type))
+
+
+def short_digest(content: object) -> str:
+    """12 hex digits of what JSON can write."""
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]
+
+
+# What is written of an argument of an operation, or of an input's data (of None).
+Written: TypeAlias = Callable[[Operation | None, Argument], Argument]
+
+
+def graph_content(
+    graph: Graph, written: Written, type_text: Callable[[TensorType], str]
+) -> list[object]:
+    """All that `graph_digest` is of, with arguments and types as they are written."""
     numbers: dict[str, int] = {}
 
     def value(item: Value | None) -> object:
         if item is None:
             return None
         numbers[item.name] = len(numbers)
-        return [write_type(item.type), storages.setdefault(item.storage, len(storages))]
+        return [type_text(item.type), storages.setdefault(item.storage, len(storages))]
 
-    def argument(item: Argument) -> object:
-        return write_argument(_renamed(item, lambda name: str(numbers[name])))
+    def argument(item: Argument, operation: Operation | None = None) -> object:
+        kept = written(operation, item)
+        return write_argument(_renamed(kept, lambda name: str(numbers[name])))
 
     storages: dict[int, int] = {}
     content: list[object] = [
@@ -43,8 +68,8 @@ def graph_digest(graph: Graph) -> str:
     content.extend(
         [
             operation.operator,
-            [argument(item) for item in operation.arguments],
-            {name: argument(item) for name, item in operation.keywords},
+            [argument(item, operation) for item in operation.arguments],
+            {name: argument(item, operation) for name, item in operation.keywords},
             [value(result) for result in operation.results],
             operation.multiple,
             [numbers[name] for name in operation.writes],
@@ -62,7 +87,7 @@ def graph_digest(graph: Graph) -> str:
         content.append(["disjoint", disjoint])
     if graph.context:
         content.append("context")
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]
+    return content
 
 
 def _renamed(argument: Argument, rename: Callable[[str], str]) -> Argument:

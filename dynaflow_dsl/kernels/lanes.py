@@ -10,10 +10,17 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Protocol
 
 import torch
+
+from dynaflow_dsl.runtime.driver import (
+    check,
+    device_pointer,
+    driver,
+    wait_value,
+    write_value,
+)
 
 
 class Lane(Protocol):
@@ -46,11 +53,11 @@ class StreamLane:
 
     def wait(self, flag: int, value: int) -> None:
         """See `Lane`."""
-        _memory_operation("cuStreamWaitValue32_v2", self.stream, flag, value)
+        wait_value(self.stream.cuda_stream, flag, value)
 
     def write(self, flag: int, value: int) -> None:
         """See `Lane`; other devices see what was written before it."""
-        _memory_operation("cuStreamWriteValue32_v2", self.stream, flag, value)
+        write_value(self.stream.cuda_stream, flag, value)
 
     def copy(self, into: torch.Tensor, source: torch.Tensor) -> None:
         """See `Lane`; the copy engine's work where one of them is on the host."""
@@ -82,67 +89,25 @@ def add_in_order(pieces: Sequence[torch.Tensor], into: torch.Tensor) -> None:
         torch.sum(torch.stack(tuple(pieces)), 0, dtype=into.dtype, out=into)
 
 
-# Wait until the number is equal; write it behind a fence for the whole system.
-_EQUAL, _FENCED = 1, 0
-
-
-def _memory_operation(
-    name: str, stream: torch.cuda.Stream, flag: int, value: int
-) -> None:
-    kind = _EQUAL if "Wait" in name else _FENCED
-    operation = getattr(_driver(), name)
-    check(
-        operation(
-            ctypes.c_void_p(stream.cuda_stream),
-            ctypes.c_uint64(flag),
-            ctypes.c_uint32(value),
-            ctypes.c_uint(kind),
-        ),
-        name,
-    )
-
-
 class DriverPinning:
     """Memory of the host that the driver of CUDA pins, for all devices."""
 
     def register(self, address: int, size: int) -> int:
         """See `Pinning`."""
         portable_and_mapped = 3
-        driver, place = _driver(), ctypes.c_void_p(address)
         check(
-            driver.cuMemHostRegister_v2(
-                place, ctypes.c_size_t(size), ctypes.c_uint(portable_and_mapped)
+            driver().cuMemHostRegister_v2(
+                ctypes.c_void_p(address),
+                ctypes.c_size_t(size),
+                ctypes.c_uint(portable_and_mapped),
             ),
             "cuMemHostRegister",
         )
-        seen = ctypes.c_uint64()
-        check(
-            driver.cuMemHostGetDevicePointer_v2(
-                ctypes.byref(seen), place, ctypes.c_uint(0)
-            ),
-            "cuMemHostGetDevicePointer",
-        )
-        return seen.value
+        return device_pointer(address)
 
     def unregister(self, address: int) -> None:
         """See `Pinning`."""
         check(
-            _driver().cuMemHostUnregister(ctypes.c_void_p(address)),
+            driver().cuMemHostUnregister(ctypes.c_void_p(address)),
             "cuMemHostUnregister",
         )
-
-
-def check(result: int, name: str) -> None:
-    """Raise RuntimeError with the driver's word for a call that has failed."""
-    if result == 0:
-        return
-    text = ctypes.c_char_p()
-    _driver().cuGetErrorString(result, ctypes.byref(text))
-    said = text.value.decode() if text.value else "unknown error"
-    raise RuntimeError(f"{name} of the CUDA driver: {said} (error {result})")
-
-
-@cache
-def _driver() -> Any:
-    name = "nvcuda.dll" if hasattr(ctypes, "WinDLL") else "libcuda.so.1"
-    return ctypes.CDLL(name)

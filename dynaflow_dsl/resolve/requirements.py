@@ -98,8 +98,9 @@ def _decide(
     if unknown or refused:
         return used
     scope |= {fact.name: value_of(fact.value) for fact in used}
-    _judge(requirement, scope, used, found)
-    return used
+    if not _judge(requirement, scope, used, found):
+        return used
+    return list(_kept(requirement, scope, used, known, found))
 
 
 def _judge(
@@ -107,15 +108,57 @@ def _judge(
     scope: Mapping[str, model.Value | None],
     used: Sequence[model.UsedFact],
     found: list[Diagnostic],
-) -> None:
-    """Say which of the conditions that `and` joins is the first that does not hold."""
+) -> bool:
+    """Say which of the conditions that `and` joins is the first that does not hold.
+
+    Whether all of them do is returned.
+    """
     for condition in _conjuncts(requirement.condition):
         match evaluate_condition(condition, found, scope):
             case None:
-                return
+                return False
             case False:
                 found.append(_broken(condition, scope, used))
-                return
+                return False
+    return True
+
+
+def _kept(
+    requirement: model.Requirement,
+    scope: Mapping[str, model.Value | None],
+    used: Sequence[model.UsedFact],
+    known: Mapping[str, model.Scalar],
+    found: list[Diagnostic],
+) -> Iterator[model.UsedFact]:
+    """The facts that loading compares, and a warning where other ranks' are others.
+
+    A requirement that holds on every rank does not read which one it is.
+    """
+    for fact in used:
+        size = known.get(size_of_ranks(fact.name) or "")
+        if type(size) is not int or size < 2:
+            yield fact
+            continue
+        refused = [
+            rank
+            for rank in range(size)
+            if evaluate_condition(requirement.condition, [], {**scope, fact.name: rank})
+            is not True
+        ]
+        if refused:
+            found.append(_one_rank(requirement, fact, size, refused))
+            yield fact
+
+
+def size_of_ranks(name: str) -> str | None:
+    """The fact that says how many ranks there are, of one that says which: `tp_size`.
+
+    None for other facts.
+    """
+    if name == "rank":
+        return "world_size"
+    prefix, _, rest = name.rpartition("_")
+    return f"{prefix}_size" if prefix and rest == "rank" else None
 
 
 def value_of(fact: model.Scalar) -> model.Value:
@@ -223,6 +266,33 @@ def _undecided(
             f"or take it from the model: dfsc trace {file}",
         ),
         severity=Severity.INFO,
+    )
+
+
+def _one_rank(
+    requirement: model.Requirement,
+    fact: model.UsedFact,
+    size: int,
+    refused: Sequence[int],
+) -> Diagnostic:
+    place = next(
+        symbol.span
+        for symbol in distinct_symbols(requirement.condition)
+        if symbol.name == fact.name
+    )
+    listed = ", ".join(map(str, refused[:8])) + (", ..." if len(refused) > 8 else "")
+    which = f"rank {listed}" if len(refused) == 1 else f"ranks {listed}"
+    return Diagnostic(
+        "DFS118",
+        f"other ranks cannot load what '{fact.name}' is required of",
+        Label(place, f"{written(value_of(fact.value))} here, and another one on each"),
+        notes=(
+            f"{size_of_ranks(fact.name)} is {size}, and on {which} this does not hold: "
+            f"the module is made for rank {written(value_of(fact.value))} alone, and "
+            "the others refuse to load it (DFS809)",
+        ),
+        helps=("all ranks run one module: ask for what they share",),
+        severity=Severity.WARNING,
     )
 
 

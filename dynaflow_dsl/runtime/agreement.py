@@ -25,6 +25,7 @@ from dynaflow_dsl.runtime.groups import store_of, timeout_of
 Statement: TypeAlias = Mapping[str, str]
 
 _FAILED = "dynaflow/failed"
+_STATED = "dynaflow/stated"
 
 
 def compare_statements(role: str, group: ProcessGroup, mine: Statement) -> None:
@@ -52,19 +53,45 @@ def compare_statements(role: str, group: ProcessGroup, mine: Statement) -> None:
     if (difference := _difference(stated)) is not None:
         raise RankError(
             "DFS815",
-            f"ranks of the group '{role}' load {mine['module']} differently: "
-            f"{difference}. All ranks run one text: compile the schedule once, and "
-            "give the same module, model and installation to every rank.",
+            _differently(role, mine, difference),
         )
+
+
+def _differently(role: str, mine: Statement, difference: str) -> str:
+    return (
+        f"ranks of the group '{role}' load {mine['module']} differently: {difference}. "
+        "All ranks run one text: compile the schedule once, and give the same module, "
+        "model and installation to every rank."
+    )
+
+
+# What follows from numbers in a graph. Ranks may have numbers of their own there, such
+# as those of the rows of a vocabulary that they hold.
+_OF_NUMBERS = frozenset({"module", "graph", "module's text"})
+
+# What is alike then: what they run and how they meet, apart from numbers.
+_STRUCTURE = ("operations", "collectives")
+
+
+def _by_numbers_alone(first: Statement, other: Statement) -> bool:
+    """Whether the graphs of two ranks differ, and only in numbers of their own."""
+    if first.get("graph") == other.get("graph"):
+        return False
+    return all(
+        first.get(name) and first[name] == other.get(name) for name in _STRUCTURE
+    )
 
 
 def _difference(stated: Sequence[Statement]) -> str | None:
     """What ranks state differently from rank 0, as part of a sentence."""
     found: list[str] = []
     first = stated[0]
+    excused = [_by_numbers_alone(first, each) for each in stated]
     for name in dict.fromkeys(name for each in stated for name in each):
         others: dict[str, list[int]] = {}
         for rank, each in enumerate(stated):
+            if excused[rank] and name in _OF_NUMBERS:
+                continue
             if each.get(name) != first.get(name):
                 others.setdefault(each.get(name, "none"), []).append(rank)
         here = first.get(name, "none")
@@ -78,7 +105,8 @@ def _difference(stated: Sequence[Statement]) -> str | None:
 class Steps:
     """The steps of the ranks of a group, compared where they begin.
 
-    `control` is a group of the host, used for nothing else.
+    `control` is a group of the host, used for nothing else. With a `statement`, what
+    ranks have loaded is compared as well, in the first step of each.
     """
 
     # A step is told in numbers, always as many: ranks may run different executors.
@@ -88,8 +116,16 @@ class Steps:
     # The steps that this process has loaded, by number: name, and names of sizes.
     _KNOWN: ClassVar[dict[int, tuple[str, tuple[str, ...]]]] = {}
 
-    def __init__(self, role: str, group: ProcessGroup, control: ProcessGroup) -> None:
+    def __init__(
+        self,
+        role: str,
+        group: ProcessGroup,
+        control: ProcessGroup,
+        statement: Statement | None = None,
+    ) -> None:
         self._role = role
+        self._statement = statement
+        self._stated: set[int] = set()
         self._group = group
         self._control = control
         self._told = False
@@ -109,6 +145,8 @@ class Steps:
         `step` names it, on all ranks alike; `sizes` are those that have to be alike.
         """
         number = self.know(step, tuple(sizes))
+        if self._statement is not None:
+            number = self._state(step, tuple(sizes), self._statement)
         told = list(sizes.values())
         if len(told) > self._SIZES:
             # The last place stands for all that have none.
@@ -122,6 +160,7 @@ class Steps:
                 f"{_ranks(refused)} of the group '{self._role}' refused the inputs of "
                 f"a step, so that no rank runs one{self.said_by(refused)}.",
             )
+        self._compare_stated(step, number, [row[0] for row in rows])
         if all(row == rows[0] for row in rows):
             # The others are past whatever they were told.
             self.withdraw()
@@ -136,6 +175,44 @@ class Steps:
             f"{listed}. Call the same step on every rank, with sizes that are alike; "
             "a rank with nothing to do runs rows of padding.",
         )
+
+    def _state(self, step: str, sizes: tuple[str, ...], statement: Statement) -> int:
+        """The number of a step of what this rank has loaded, of which it leaves word.
+
+        Ranks whose graphs differ in numbers alone have one number.
+        """
+        alike = {
+            name: said for name, said in statement.items() if name not in _OF_NUMBERS
+        }
+        number = zlib.crc32(json.dumps([step, alike]).encode())
+        if number not in self._KNOWN:
+            self._KNOWN[number] = step, sizes
+        if number not in self._stated:
+            said = json.dumps([step, dict(statement)])
+            store_of(self._group).set(f"{_STATED}/{number}/{self._group.rank()}", said)
+        return number
+
+    def _compare_stated(self, step: str, number: int, numbers: Sequence[int]) -> None:
+        """Raise RankError (DFS815) where ranks have loaded what differs."""
+        if self._statement is None:
+            return
+        if number in self._stated and all(one == number for one in numbers):
+            return
+        store = store_of(self._group)
+        stated = [
+            json.loads(store.get(f"{_STATED}/{one}/{rank}"))
+            for rank, one in enumerate(numbers)
+        ]
+        if any(one != step for one, _ in stated):
+            # That they are other steps says more.
+            for one, (name, _) in zip(numbers, stated, strict=True):
+                self._KNOWN.setdefault(one, (name, ()))
+            return
+        difference = _difference([each for _, each in stated])
+        if difference is not None:
+            message = _differently(self._role, self._statement, difference)
+            raise RankError("DFS815", message)
+        self._stated.add(number)
 
     def _described(self, row: Sequence[int]) -> str:
         number, *numbers = row

@@ -36,7 +36,8 @@ def communicating(
 
     def part(*arguments: Any) -> Any:
         if ranks.stalls is not None:
-            ranks.stalls.started(partial(step, line_now(file)))
+            line = line_now(file)
+            ranks.stalls.started((step, line), partial(step, line))
         try:
             return led(*arguments)
         except RuntimeError as error:

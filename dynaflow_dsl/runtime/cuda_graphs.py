@@ -8,12 +8,12 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from typing import Any
 
 import torch
 
 from dynaflow_dsl.runtime.cuda_streams import CudaStreams, take_turn
+from dynaflow_dsl.runtime.driver import driver
 from dynaflow_dsl.runtime.graphs import Graph, Nodes, Pools, Watch
 
 # Kinds of nodes in the driver's numbering (CUgraphNodeType).
@@ -187,23 +187,17 @@ def abandon(graph: torch.cuda.CUDAGraph, index: int, pool: Any) -> None:
         mended.capture_end()
 
 
-@cache
-def _driver() -> Any:
-    name = "nvcuda.dll" if hasattr(ctypes, "WinDLL") else "libcuda.so.1"
-    return ctypes.CDLL(name)
-
-
 def _count_nodes(graph: int) -> Nodes:
     """Nodes of a `cudaGraph_t` by kind."""
-    driver, handle = _driver(), ctypes.c_void_p(graph)
+    cuda, handle = driver(), ctypes.c_void_p(graph)
     count = ctypes.c_size_t()
-    _check(driver.cuGraphGetNodes(handle, None, ctypes.byref(count)))
+    _check(cuda.cuGraphGetNodes(handle, None, ctypes.byref(count)))
     nodes = (ctypes.c_void_p * count.value)()
-    _check(driver.cuGraphGetNodes(handle, nodes, ctypes.byref(count)))
+    _check(cuda.cuGraphGetNodes(handle, nodes, ctypes.byref(count)))
     kinds: Counter[int] = Counter()
     for node in nodes:
         kind = ctypes.c_int()
-        _check(driver.cuGraphNodeGetType(ctypes.c_void_p(node), ctypes.byref(kind)))
+        _check(cuda.cuGraphNodeGetType(ctypes.c_void_p(node), ctypes.byref(kind)))
         kinds[kind.value] += 1
     known = kinds[_KERNEL], kinds[_COPY], kinds[_FILL]
     return Nodes(*known, others=kinds.total() - sum(known))

@@ -30,6 +30,9 @@ _UNKNOWN = re.compile(r"resolve the process group registered under the name (\S+
 # Torch's own table of groups by name holds no reference to them.
 _PLAYERS: dict[str, torch.distributed.ProcessGroup] = {}
 
+# Those of them that were made here, and nobody else destroys.
+_MADE: dict[str, torch.distributed.ProcessGroup] = {}
+
 
 def bind_group(role: str, group: torch.distributed.ProcessGroup) -> None:
     """Let `group` carry the collectives of `role` from now on, in this process.
@@ -74,18 +77,59 @@ def _release(name: str) -> None:
         forget(name)
     core._unregister_process_group(name)
     del _PLAYERS[name]
+    if (made := _MADE.pop(name, None)) is not None:
+        _destroy(made)
+
+
+def _destroy(group: torch.distributed.ProcessGroup) -> None:
+    """Give back what torch keeps for a group of `new_group`, its threads above all.
+
+    That waits for no other rank with gloo. NCCL's communicators may be in captured
+    graphs, and their ranks wait for each other: they end with the process, or when
+    the caller destroys all groups.
+    """
+    if is_known_to_torch(group) and not _is_of_cuda(group):
+        torch.distributed.destroy_process_group(group)
+
+
+def _is_of_cuda(group: torch.distributed.ProcessGroup) -> bool:
+    """Whether a group has communicators of a device, and not gloo's for it."""
+    try:
+        backend: Any = group._get_backend(torch.device("cuda"))
+    except RuntimeError:
+        return False
+    return str(backend.name()) != "gloo"
 
 
 @atexit.register
 def _release_all() -> None:
     """Threads of a group abort the process if they are left when it ends (gloo)."""
-    for name in list(_PLAYERS):
+    # Those made last first, and all before those that they were made of.
+    for name in list(reversed(_PLAYERS)):
         _release(name)
 
 
 def players() -> dict[str, torch.distributed.ProcessGroup]:
     """The group that plays each role in this process."""
     return {name: group for name, group in _PLAYERS.items() if ":" not in name}
+
+
+def playing_or_named(
+    roles: Iterable[str],
+) -> dict[str, torch.distributed.ProcessGroup]:
+    """By role, the group that plays it, or that torch knows by this name.
+
+    Roles that have none are left out.
+    """
+    found = ((role, _PLAYERS.get(role) or _named_by_torch(role)) for role in roles)
+    return {role: group for role, group in found if group is not None}
+
+
+def has_others(role: str, group: torch.distributed.ProcessGroup) -> bool:
+    """Whether other processes are in the group that plays a role."""
+    if is_stand_in(role) or not is_known_to_torch(group) or group.size() == 1:
+        return False
+    return str(torch.distributed.get_backend(group)) != "fake"
 
 
 def role_of(name: str) -> str:
@@ -109,10 +153,9 @@ def make_stream_groups(names: Iterable[str]) -> None:
         if name == role or name in _PLAYERS or parent is None:
             continue
         if is_stand_in(role):
-            made = stand_in_group(parent.size(), parent.rank())
+            bind_group(name, stand_in_group(parent.size(), parent.rank()))
         else:
-            made = _of_same_ranks(name, parent, None)
-        bind_group(name, made)
+            _bind_made(name, _of_same_ranks(name, parent, None))
 
 
 def _named_by_torch(name: str) -> torch.distributed.ProcessGroup | None:
@@ -125,15 +168,22 @@ def _named_by_torch(name: str) -> torch.distributed.ProcessGroup | None:
     return found
 
 
-def host_group(role: str) -> torch.distributed.ProcessGroup:
-    """A group of the ranks of `role` for what their hosts tell each other: one of gloo.
+def host_group(
+    role: str, group: torch.distributed.ProcessGroup
+) -> torch.distributed.ProcessGroup:
+    """A group of gloo, of the ranks of `group`, for what their hosts tell each other.
+
+    `group` plays `role`, or torch knows it by this name.
 
     It is made once, by all ranks together. Raises RankError (DFS817) as
     `make_stream_groups` does.
     """
     name = f"{role}:{_HOST}"
+    if name in _PLAYERS and _named_by_torch(name) is None:
+        # As in `make_stream_groups`.
+        _release(name)
     if name not in _PLAYERS:
-        bind_group(name, _of_same_ranks(name, _PLAYERS[role], "gloo"))
+        _bind_made(name, _of_same_ranks(name, group, "gloo"))
     return _PLAYERS[name]
 
 
@@ -179,6 +229,12 @@ def _of_same_ranks(
         group_desc=name,
     )
     return made
+
+
+def _bind_made(name: str, group: torch.distributed.ProcessGroup) -> None:
+    """Bind a group that was made here, and is destroyed when it is released."""
+    bind_group(name, group)
+    _MADE[name] = group
 
 
 def group_rank(role: str) -> int:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -70,25 +67,6 @@ def kernel(
         return Kernel(function, reference, mutates, workspace, communicator, uses)
 
     return made
-
-
-def source_digest(made: Kernel) -> str:
-    """12 hex digits of the files that a kernel and its reference are written in.
-
-    Of a function without a file, the digits of nothing.
-    """
-    texts = []
-    for function in filter(None, (made.function, made.reference)):
-        try:
-            file = inspect.getsourcefile(inspect.unwrap(function))
-        except TypeError:
-            file = None
-        if file is not None and Path(file).is_file():
-            texts.append(Path(file).read_bytes().replace(b"\r\n", b"\n"))
-    digest = hashlib.sha256()
-    for text in dict.fromkeys(texts):
-        digest.update(f"{len(text)}:".encode() + text)
-    return digest.hexdigest()[:12]
 
 
 @dataclass(slots=True)

@@ -55,7 +55,8 @@ class ModuleMap:
     `facts` are those that the schedules read; `given_facts` and `given_parameters` are
     what the command line said when it was made, of `target` with its arguments.
     `graphs` are digests by entry, `schedule` is that of the schedule file and `body`
-    that of the module's text as it is.
+    that of the module's text as it is. `ranks` are what ranks compare of graphs that
+    have collectives, by entry: digests of operations and collectives.
     """
 
     name: str
@@ -81,6 +82,7 @@ class ModuleMap:
     loops: tuple[LoopLines, ...] = ()
     schedule: str = ""
     body: str = ""
+    ranks: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def plan_lines(self, number: int) -> PlanLines | None:
         """The step of the schedule that a module line belongs to: the narrowest."""
@@ -197,6 +199,10 @@ def _read(document: Mapping[str, Any], module: Path, name: str) -> ModuleMap:
         ),
         schedule=str(document["schedule"]),
         body=body,
+        ranks={
+            entry: {name: str(digest) for name, digest in digests.items()}
+            for entry, digests in document.get("ranks", {}).items()
+        },
     )
 
 

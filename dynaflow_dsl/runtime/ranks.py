@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from importlib import metadata
 
 import torch
@@ -16,16 +18,19 @@ from torch.distributed import ProcessGroup
 from dynaflow_dsl.runtime.agreement import Steps, compare_statements
 from dynaflow_dsl.runtime.errors import InputError, RankError, RuntimeFault
 from dynaflow_dsl.runtime.groups import (
+    has_others,
     host_group,
-    is_known_to_torch,
-    is_stand_in,
     make_stream_groups,
     players,
+    playing_or_named,
     role_of,
     timeout_of,
 )
 from dynaflow_dsl.runtime.module_map import ModuleMap
-from dynaflow_dsl.runtime.stalls import StallWatch, before, device_mark
+from dynaflow_dsl.runtime.progress import DeviceProgress
+from dynaflow_dsl.runtime.stalls import StallWatch
+
+_log = logging.getLogger("dynaflow_dsl.runtime")
 
 # How process groups speak of ranks that are gone or late.
 _OF_A_GROUP = re.compile(
@@ -67,32 +72,37 @@ class Ranks:
     def meet(self) -> None:
         """Compare what ranks have loaded, and make the groups of streams.
 
-        Roles that nobody plays yet are left for the first step. Raises RankError.
+        Roles that nobody plays yet are left for the first step. A group that the
+        model's own code names need not load on all ranks at a time: what such ranks
+        have loaded is compared in the first step too. Raises RankError.
         """
         playing = players()
-        self._met = {role: playing[role] for role in self.roles if role in playing}
+        self._met = playing_or_named(self.roles)
         self._known.clear()
         self._steps.clear()
         for role, group in self._met.items():
-            real = not is_stand_in(role) and is_known_to_torch(group)
-            if not real or group.size() == 1:
+            if not has_others(role, group):
                 continue
-            compare_statements(role, group, self.statement)
-            self._steps[role] = Steps(role, group, host_group(role))
+            statement: Mapping[str, str] | None = self.statement
+            if role in playing:
+                compare_statements(role, group, self.statement)
+                statement = None
+            control = host_group(role, group)
+            self._steps[role] = Steps(role, group, control, statement)
         make_stream_groups(self.groups)
         if self.watched is not None and self._steps:
             shortest = min(timeout_of(self._met[role]) for role in self._steps)
             if self.stalls is None:
-                self.stalls = StallWatch(partial(device_mark, self.watched))
-            self.stalls.watch(before(shortest))
+                self.stalls = _stall_watch(self.watched, self._others_said)
+            if self.stalls is not None:
+                self.stalls.watch(shortest)
 
     def before_step(self, step: str, sizes: Mapping[str, int]) -> None:
         """Compare the step that begins with those of other ranks. Raises RankError.
 
         `sizes` are those that have to be alike on all ranks.
         """
-        playing = players()
-        if any(playing.get(role) is not self._met.get(role) for role in self.roles):
+        if self._others_play():
             self.meet()
         key = step, *sizes.items()
         if self.always or key not in self._known:
@@ -100,6 +110,17 @@ class Ranks:
             self._known.add(key)
         if self.stalls is not None:
             self.stalls.begin(step)
+
+    def _others_play(self) -> bool:
+        """Whether a role has another group than when the ranks met."""
+        playing = players()
+        for role in self.roles:
+            met, here = self._met.get(role), playing.get(role)
+            if here is None and met is not None:
+                here = playing_or_named([role]).get(role)
+            if here is not met:
+                return True
+        return False
 
     def _compare(self, step: str, sizes: Mapping[str, int]) -> None:
         for role, steps in self._steps.items():
@@ -112,6 +133,9 @@ class Ranks:
                     f"for {step}, and not all of the others were: {_first_line(error)}"
                     f"{steps.others_said()}.",
                 ) from error
+
+    def _others_said(self) -> str:
+        return "".join(steps.others_said() for steps in self._steps.values())
 
     @contextmanager
     def replayed(self, step: str) -> Iterator[None]:
@@ -147,7 +171,7 @@ class Ranks:
             return error
         (name, *_) = names
         role = role_of(name)
-        group = players().get(role)
+        group = self._met.get(role)
         where = f"rank {group.rank()} of " if group is not None else ""
         said = self._steps[role].others_said() if role in self._steps else ""
         return RankError(
@@ -193,6 +217,8 @@ def statement_of(
         "module": module_map.module,
         "schedule": module_map.schedule,
         "graph": " ".join(module_map.graphs.values()),
+        "operations": _joined(module_map, "operations"),
+        "collectives": _joined(module_map, "collectives"),
         "module's text": module_map.body,
         "torch": torch.__version__,
         "runtime": _version(),
@@ -208,6 +234,23 @@ def statement_of(
         if not name.endswith("_rank")
     }
     return said | {"DFSC_SEQUENTIAL": "1" if sequential else "0"}
+
+
+def _joined(module_map: ModuleMap, what: str) -> str:
+    """Digests of all entries; "" for a module that says nothing of them."""
+    return " ".join(each[what] for each in module_map.ranks.values())
+
+
+def _stall_watch(device: torch.device, said: Callable[[], str]) -> StallWatch | None:
+    """What watches a device; None where its driver cannot say how far it has come."""
+    try:
+        # Named for measuring what it takes.
+        collectives = os.environ.get("DFSC_PROGRESS") != "0"
+        progress = DeviceProgress(device, collectives=collectives)
+        return StallWatch(progress, said=said)
+    except (OSError, RuntimeError, AttributeError) as error:
+        _log.warning("steps that hang are left to the process groups: %s", error)
+        return None
 
 
 @cache

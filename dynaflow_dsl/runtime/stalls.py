@@ -1,27 +1,32 @@
-"""Says which step hangs, where nothing that runs in the step can.
+"""Says which step hangs, where nothing that runs in the step can, and ends the process.
 
 On a CUDA device the host goes on while a collective waits for a rank that never comes,
 and a step that is one CUDA graph has no places at all. NCCL's own watchdog ends the
-process when the group's timeout is over and speaks of numbers of collectives. A thread
-here looks at the steps, and says shortly before which one has not ended.
+process when the group's timeout is over and speaks of numbers of collectives; of those
+in a replayed graph, and of what waits at a flag in memory that ranks share, it knows
+nothing. A thread here looks at the steps, says shortly before the timeout which one has
+not ended, and ends the process when it is over. It calls nothing of CUDA's, which might
+wait for the device as well.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from datetime import timedelta
 
-import torch
-
-# What has been given to a device, and whether it is done.
-Mark = Callable[[], bool]
+from dynaflow_dsl.runtime.progress import Mark, Progress
 
 _log = logging.getLogger("dynaflow_dsl.runtime")
+
+# Seconds that others' word may take.
+_PATIENCE = 2.0
 
 
 @dataclass(slots=True)
@@ -30,29 +35,46 @@ class _Begun:
 
     step: str
     since: float
-    last: Callable[[], str] | None = None
+    last: int | None = None
     ended: Mark | None = None
     told: bool = False
+
+
+def end_process() -> None:
+    """End this process, whose device nobody can wait for any more."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Nothing is taken down in order: that waits for the device.
+    os._exit(1)
 
 
 class StallWatch:
     """Watches the steps of one module.
 
-    `mark` gives what is done when all work is that the device has been given so far.
+    `said` is what other ranks have left word of, and may take its time. `end` is called
+    when there is nothing to wait for any more.
     """
 
     def __init__(
         self,
-        mark: Callable[[], Mark],
+        progress: Progress,
         clock: Callable[[], float] = time.monotonic,
         tell: Callable[[str], None] = _log.error,
+        said: Callable[[], str] = str,
+        end: Callable[[], None] = end_process,
     ) -> None:
-        self._limit = float("inf")
-        self._mark = mark
+        self._timeout = float("inf")
+        self._progress = progress
         self._clock = clock
         self._tell = tell
+        self._said = said
+        self._end = end
         # Steps that may not have ended: the host runs ahead of a device.
         self._begun: deque[_Begun] = deque()
+        # Collectives by the numbers that a device gives back, from 1 on, each with the
+        # step that it was started in.
+        self._numbers: dict[Hashable, int] = {}
+        self._collectives: list[tuple[str, Callable[[], str]]] = []
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -61,17 +83,29 @@ class StallWatch:
         with self._lock:
             self._begun.append(_Begun(step, self._clock()))
 
-    def started(self, step: Callable[[], str]) -> None:
-        """A part with collectives begins; `step` says which, if it is asked."""
+    def started(self, key: Hashable, collective: Callable[[], str]) -> None:
+        """A part with collectives begins on the current stream.
+
+        `collective` says which, if it is asked, and has one `key` each time.
+        """
         with self._lock:
-            if self._begun:
-                self._begun[-1].last = step
+            if not self._begun:
+                return
+            begun = self._begun[-1]
+            number = self._numbers.get((begun.step, key))
+            if number is None:
+                self._collectives.append((begun.step, collective))
+                number = self._numbers[begun.step, key] = len(self._collectives)
+            begun.last = number
+        # Outside: a queue that is full keeps the host waiting.
+        self._progress.begun(number)
 
     def end(self) -> None:
         """The host has come to the end of a step."""
         with self._lock:
-            if self._begun:
-                self._begun[-1].ended = self._mark()
+            begun = self._begun[-1] if self._begun else None
+        if begun is not None:
+            begun.ended = self._progress.mark()
 
     def abandon(self) -> None:
         """The step that has begun has failed, if one has: who called it knows."""
@@ -79,9 +113,9 @@ class StallWatch:
             if self._begun and self._begun[-1].ended is None:
                 self._begun.pop()
 
-    def watch(self, limit: timedelta) -> None:
-        """Look from time to time, in a thread of its own; `limit` is for one step."""
-        self._limit = limit.total_seconds()
+    def watch(self, timeout: timedelta) -> None:
+        """Look from time to time, in a thread of its own; `timeout` is for one step."""
+        self._timeout = timeout.total_seconds()
         if self._thread is None:
             self._thread = threading.Thread(
                 target=self._run, name="stalled steps", daemon=True
@@ -89,24 +123,46 @@ class StallWatch:
             self._thread.start()
 
     def look(self) -> None:
-        """Tell of the first step that has been under way for too long, once."""
+        """Tell of the first step that has been under way for long, once, and end."""
         with self._lock:
-            try:
-                begun = self._first()
-            except RuntimeError:
-                # The device has failed, or a capture forbids the question.
+            begun = self._first()
+            if begun is None:
                 return
-            if begun is None or begun.told or self._clock() - begun.since < self._limit:
+            late = self._clock() - begun.since
+            if late < before(self._timeout):
                 return
-            begun.told = True
-        last = ""
-        if begun.last is not None:
-            last = f"; the last collective that was started is that of {begun.last()}"
-        self._tell(
-            f"DFS816: the step {begun.step}, has not ended for {self._limit:g} s"
-            f"{last}. Another rank has stopped, is late, or is in another step; the "
-            "process group gives up when its timeout is over."
+            told, begun.told = begun.told, True
+        if not told:
+            self._tell(
+                f"DFS816: the step {begun.step}, has not ended for {late:.0f} s"
+                f"{self._where(begun)}. Another rank has stopped, is late, or is in "
+                f"another step{_asked(self._said)}. When the timeout of the process "
+                f"group is over, {self._timeout:g} s, this process ends."
+            )
+        elif late >= self._timeout:
+            # Told before, and looked at since: who slept with all others goes on.
+            self._tell(
+                f"DFS816: this process ends, since the step {begun.step}, has not "
+                f"ended for {late:.0f} s{self._where(begun)}."
+            )
+            self._end()
+
+    def _where(self, begun: _Begun) -> str:
+        """Where the device is, or what the host has started last, in a sentence."""
+        found = [
+            self._collectives[number - 1]
+            for number in self._progress.standing()
+            if number
+        ]
+        here = dict.fromkeys(
+            describe() for step, describe in found if step == begun.step
         )
+        if here:
+            return f"; the device has last begun {' and '.join(here)}"
+        if begun.last is not None:
+            _, describe = self._collectives[begun.last - 1]
+            return f"; the last collective that was started is that of {describe()}"
+        return ""
 
     def _first(self) -> _Begun | None:
         """The first step that has not ended: from now on at the latest it runs."""
@@ -123,19 +179,19 @@ class StallWatch:
 
     def _run(self) -> None:
         while True:
-            time.sleep(min(1.0, self._limit / 20))
+            time.sleep(min(1.0, self._timeout / 20))
             self.look()
 
 
-def device_mark(device: torch.device) -> Mark:
-    """What is done when a device's current stream is: in a capture, at once."""
-    with torch.cuda.device(device):
-        if torch.cuda.is_current_stream_capturing():
-            return lambda: True
-        event: torch.cuda.Event = torch.cuda.current_stream().record_event()
-    return event.query
-
-
-def before(timeout: timedelta) -> timedelta:
+def before(timeout: float) -> float:
     """A little less than a group's timeout, after which its process may end."""
-    return max(timeout - timedelta(seconds=10), timeout * 0.9)
+    return max(timeout - 10, timeout * 0.9)
+
+
+def _asked(said: Callable[[], str]) -> str:
+    """What others say, unless they keep everybody waiting for that too."""
+    heard: list[str] = []
+    asking = threading.Thread(target=lambda: heard.append(said()), daemon=True)
+    asking.start()
+    asking.join(_PATIENCE)
+    return heard[0] if heard else ""

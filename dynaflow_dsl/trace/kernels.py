@@ -24,7 +24,8 @@ from dynaflow_dsl.graph.model import (
 )
 from dynaflow_dsl.resolve.model import Scalar, Value, Via
 from dynaflow_dsl.resolve.values import shown
-from dynaflow_dsl.runtime.kernels import Kernel, source_digest
+from dynaflow_dsl.runtime.kernel_sources import source_digest
+from dynaflow_dsl.runtime.kernels import Kernel
 from dynaflow_dsl.trace.model import Entry, TraceSpec
 from dynaflow_dsl.trace.tracing import trace
 
@@ -93,7 +94,7 @@ class KernelReader:
             TrustedKernel(
                 signature.tensors,
                 kernel.mutates,
-                source_digest(kernel),
+                source_digest(kernel.function, kernel.reference),
                 kernel.communicator,
                 kernel.uses,
             )
@@ -151,7 +152,7 @@ class KernelReader:
             _in_sizes_of_the_model(found.unwrap().graphs[0], sizes),
             tuple(open_scalars.items()),
             kernel.mutates,
-            source_digest(kernel),
+            source_digest(kernel.function, kernel.reference),
             kernel.communicator,
             kernel.uses,
         )

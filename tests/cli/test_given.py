@@ -199,6 +199,24 @@ def test_facts_that_nobody_asks_for_change_nothing(
     assert check(wide, capsys, "-F", "layers=99") == []
 
 
+def test_a_requirement_that_other_ranks_do_not_meet(
+    wide: Workspace, capsys: Capture
+) -> None:
+    """It is said where the module is made; the rank is a fact only where it matters."""
+    text = wide.schedule.read_text()
+    facts = ["-F", "tp_size=2", "-F", "tp_rank=0"]
+    for condition, said in (("tp_rank == 0", True), ("tp_rank < tp_size", False)):
+        wide.schedule.write_text(
+            text.replace("share < 1", f"share < 1 and {condition}")
+        )
+        assert run(["compile", str(wide.schedule), *facts]) == 0
+        shown = capsys.readouterr().err
+        assert ("warning[DFS118]: other ranks cannot load" in shown) == said
+        assert ("on rank 1 this does not hold" in shown) == said
+        known = json.loads(wide.map.read_text())["facts"]
+        assert ("tp_rank" in known) == said
+
+
 def test_a_requirement_that_does_not_hold(wide: Workspace, capsys: Capture) -> None:
     assert wide.compile("-P", "ways=9") == 1
     shown = capsys.readouterr().err

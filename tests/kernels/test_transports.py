@@ -11,7 +11,7 @@ from dynaflow_dsl.kernels import lanes, peers, transports
 from dynaflow_dsl.kernels.host import HostPeers
 from dynaflow_dsl.kernels.symmetric import SymmetricPeers
 from dynaflow_dsl.kernels.transports import Seat, kind_of
-from dynaflow_dsl.runtime import bind_group
+from dynaflow_dsl.runtime import bind_group, driver
 from dynaflow_dsl.runtime.groups import release_group, stand_in_group
 
 SEATS = [Seat("here", f"device {k}", False) for k in range(3)]
@@ -156,19 +156,20 @@ class Stream:
 
 
 def test_flags_are_the_drivers(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = Driver()
-    monkeypatch.setattr(lanes, "_driver", lambda: driver)
+    made = Driver()
+    monkeypatch.setattr(driver, "driver", lambda: made)
     lane = lanes.StreamLane(Stream())
     lane.wait(4096, 0)
     lane.write(4096, 1)
-    assert driver.calls == [
+    assert made.calls == [
         ("cuStreamWaitValue32_v2", 7, 4096, 0, 1),
         ("cuStreamWriteValue32_v2", 7, 4096, 1, 0),
     ]
 
 
 def test_what_the_driver_refuses_has_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "_driver", lambda: Driver(result=801))
+    for module in (driver, lanes):
+        monkeypatch.setattr(module, "driver", lambda: Driver(result=801))
     said = r"cuStreamWaitValue32_v2 of the CUDA driver: operation not supported \("
     with pytest.raises(RuntimeError, match=said):
         lanes.StreamLane(Stream()).wait(0, 1)

@@ -113,6 +113,7 @@ SHOWN_OTHERWISE = {
     "DFS115": "about a model",
     "DFS116": "no fault",
     "DFS117": "about a package",
+    "DFS118": "about a model",
     "DFS130": "about another file",
     "DFS122": "about a model",
     "DFS314": "about a model",

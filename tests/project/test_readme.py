@@ -146,8 +146,8 @@ def test_times_on_the_gpu_are_those_of_the_saved_run(label: str, name: str) -> N
     ]
 
 
-def speed(contender: dict[str, Any]) -> str:
-    found = contender["steady_ratios"]["torch.compile, captured"]
+def speed(contender: dict[str, Any], beside: str = "torch.compile, captured") -> str:
+    found = contender["steady_ratios"][beside]
     one, high, low = (f"{1 / found[k]:.3f}" for k in ("median", "low", "high"))
     return f"{one} [{low}, {high}]"
 
@@ -186,14 +186,64 @@ def test_gains_on_the_gpu_are_those_of_the_saved_runs(
     assert rows(label)[0][:2] == made
 
 
+@pytest.mark.parametrize(
+    ("label", "name", "beside"),
+    [
+        (
+            "Qwen3-30B-A3B, experts on both, 16384 tokens a rank, two batches",
+            "h200x2_moe_two_batch",
+            "all-to-all, captured",
+        ),
+        ("the same", "h200x2_moe_two_batch", "all-gather, captured"),
+        (
+            "the same in one batch, exchange by copy engine",
+            "h200x2_moe_one_batch",
+            "all-gather, captured",
+        ),
+        (
+            "4096 tokens a rank in one batch",
+            "h200x2_moe_one_batch_4096",
+            "all-gather, captured",
+        ),
+        (
+            "Llama 3 8B, tensor parallel, 8192 tokens, sums by copy engine",
+            "h200x2_llama_copied",
+            "torch.compile, captured",
+        ),
+        (
+            "the same by TokenWeave, `programs = 132`",
+            "h200x2_llama_tokenweave",
+            "torch.compile, captured",
+        ),
+        *(
+            (label, f"h200x2_slow_links_{name}", "torch.compile, captured")
+            for label, name in (
+                ("Llama 3 8B, 8192 tokens", "llama_8b_8192"),
+                ("Llama 3 8B, 2048 tokens", "llama_8b_2048"),
+                ("Llama 3 70B, 8192 tokens", "llama_70b_8192"),
+                ("Llama 3 70B, 512 tokens", "llama_70b_512"),
+            )
+        ),
+    ],
+)
+def test_gains_on_two_gpus_are_those_of_the_saved_runs(
+    label: str, name: str, beside: str
+) -> None:
+    found = results(name)
+    assert found["ranks"] == 2
+    assert rows(label)[0][-2] == speed(found["contenders"]["scheduled"], beside)
+
+
 def test_what_the_readme_says_of_weights_and_backend_is_of_the_saved_runs() -> None:
     text = " ".join(README.split())
     weights = results("h200_host_weights")
     gain = ratio(weights, "in turn to ahead", 3)
     assert f"is {gain} times as fast as fetching in turn" in text
     assert f"bounds that at {weights['bound of in turn to ahead']}" in text
-    backend = results("h200_backend")["ratios"]["backend to loaded"]
-    assert f"takes {ratio(backend, 'steady', 3)} of the time of the executor" in text
-    prefill = results("h200_llama_prefill")["contenders"]["sequential"]["ratios"]
-    wall = ratio(prefill, "torch.compile, captured", 3)
-    assert f"took `sequential` {wall} of the time" in text
+    backend = results("h200_backend")["ratios"]
+    taken = ratio(backend["backend to loaded"], "steady", 3)
+    assert f"takes {taken} of the time of the executor" in text
+    unfit = ratio(backend["unfit to inductor"], "steady", 3)
+    assert f"with `strict` off, takes {unfit} of the time of" in text
+    chosen = results("h200_select")["chosen to alone"]
+    assert f"chooses takes {ratio(chosen, 'steady', 3)} of the time" in text

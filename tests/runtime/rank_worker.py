@@ -18,9 +18,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from dynaflow_dsl.runtime import InputError, RankError, bind_group
+from dynaflow_dsl.runtime import InputError, RankError, bind_group, release_group
+from dynaflow_dsl.runtime.groups import players
 from dynaflow_dsl.runtime.streams import one_stream
-from tests.runtime.small_ranks import ROLE, WIDTH, Stack, whole
+from tests.runtime.small_ranks import ROLE, WIDTH, OwnNumber, Stack, whole
 from tests.verification.mutations import import_module
 
 LIMIT = 8.0
@@ -96,6 +97,47 @@ def differences(rank: int, world: int, folder: Path) -> None:
     say(close=torch.allclose(found, whole(rows(4)), rtol=1e-5, atol=1e-5))
 
 
+def numbers(rank: int, world: int, folder: Path) -> None:
+    """Each rank has a module of its own graph, compared when it is loaded."""
+    place = folder / f"own_{rank}"
+    attempt(lambda: check_own(rank, load_own(rank, world, place)))
+    # The last rank's schedule is another one as well.
+    attempt(lambda: load_own(rank, world, other_on_last(rank, world, place)))
+
+
+def named(rank: int, world: int, folder: Path) -> None:
+    """The same of a group that nobody bound: torch knows it by the name in the graph.
+
+    What differs shows when a step begins: `load` waits for nobody.
+    """
+    core: Any = torch._C._distributed_c10d
+    group = players()[ROLE]
+    release_group(ROLE)
+    core._register_process_group(ROLE, group)
+    place = folder / f"own_{rank}"
+    step = load_own(rank, world, place)
+    attempt(lambda: check_own(rank, step))
+    again = load_own(rank, world, other_on_last(rank, world, place))
+    for _ in range(2):
+        attempt(lambda: again(rows(4)))
+    # One that ran goes on, though the others have loaded more since.
+    attempt(lambda: check_own(rank, step))
+
+
+def other_on_last(rank: int, world: int, place: Path) -> Path:
+    return place / "other" if rank == world - 1 else place
+
+
+def load_own(rank: int, world: int, place: Path) -> Any:
+    module = import_module(place / "halves.py")
+    return module.load(OwnNumber(world, rank), compile=False)
+
+
+def check_own(rank: int, step: Any) -> None:
+    found = step(rows(4))
+    torch.testing.assert_close(found, whole(rows(4)) + rank, rtol=1e-5, atol=1e-5)
+
+
 def absent(rank: int, world: int, folder: Path) -> None:
     """The last rank never loads a module."""
     if rank == world - 1:
@@ -134,6 +176,8 @@ def raise_error() -> None:
 JOBS: dict[str, Callable[[int, int, Path], None]] = {
     "results": results,
     "differences": differences,
+    "numbers": numbers,
+    "named": named,
     "absent": absent,
     "dies": breaking(lambda: os._exit(3)),
     "stalls": breaking(lambda: time.sleep(LIMIT + 4)),

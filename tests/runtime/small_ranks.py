@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -89,6 +90,22 @@ def target(ways: int = 2, layers: int = LAYERS) -> TraceSpec:
         dims={"x": ("batch", None)},
         dimensions={"batch": (1, 1024)},
     )
+
+
+class OwnNumber(Stack):
+    """A stack that adds a number of its rank, as one does that holds some rows."""
+
+    def __init__(self, ways: int, rank: int) -> None:
+        super().__init__(ways, rank)
+        self.number = float(rank)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) + self.number
+
+
+def own_number(ways: int, rank: int) -> TraceSpec:
+    """The target of one rank, whose graph differs from the others' in one number."""
+    return replace(target(ways), model=OwnNumber(ways, rank))
 
 
 class _Held(dist.Work):

@@ -47,6 +47,69 @@ def test_no_group_outlives_the_process() -> None:
     assert ended.stdout.splitlines() == ["['tp']", "[]"]
 
 
+# One process is a group of gloo as well, with threads of its own.
+MADE = """
+import sys, tempfile
+import torch
+import torch.distributed as dist
+from dynaflow_dsl.runtime import groups
+
+def count():
+    return len(dist.distributed_c10d._world.pg_map)
+
+store = tempfile.mkdtemp() + "/store"
+dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
+world = dist.group.WORLD
+groups.bind_group("tp", world)
+groups.make_stream_groups(["tp", "tp:comm"])
+made = groups._PLAYERS["tp:comm"], groups.host_group("tp", world)
+for one in made:
+    dist.all_reduce(torch.ones(4), group=one)
+print(count())
+if sys.argv[1] == "released":
+    groups.release_group("tp")
+if sys.argv[1] == "bound anew":
+    groups.bind_group("tp", world)
+    groups.make_stream_groups(["tp", "tp:comm"])
+    dist.all_reduce(torch.ones(4), group=groups._PLAYERS["tp:comm"])
+if sys.argv[1] == "all destroyed":
+    dist.destroy_process_group()
+print(count())
+# Who keeps a group keeps its threads, and they may not outlive the interpreter.
+del made, one, world
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "left"),
+    [("kept", 3), ("released", 1), ("bound anew", 2), ("all destroyed", 0)],
+)
+def test_groups_that_are_made_here_are_destroyed_here(how: str, left: int) -> None:
+    """Those of the caller are not; and nothing is said when the process ends."""
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-c", MADE, how],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.split() == ["3", str(left)]
+
+
+def test_communicators_of_a_device_are_left_to_the_caller() -> None:
+    """A captured graph may use them, and ranks wait for each other to end them."""
+
+    class Communicators:
+        def name(self) -> str:
+            return "nccl"
+
+    class Group:
+        def _get_backend(self, device: torch.device) -> Communicators:
+            return Communicators()
+
+    assert groups._is_of_cuda(Group())  # type: ignore[arg-type]
+
+
 def test_a_stream_has_a_group_of_its_own_of_the_same_ranks() -> None:
     groups.bind_group("a role", groups.stand_in_group(4, 3))
     groups.make_stream_groups(["a role", "a role:comm", "nobody:comm"])

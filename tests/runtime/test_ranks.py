@@ -93,6 +93,25 @@ def test_what_differs_is_refused_on_every_rank_before_it_runs(folder: Path) -> N
     assert "(rank 1: " in first[3]["error"]
 
 
+@pytest.mark.parametrize("job", ["numbers", "named"])
+def test_graphs_of_ranks_may_differ_in_numbers_alone(folder: Path, job: str) -> None:
+    for rank in range(2):
+        own = folder / "2" / f"own_{rank}"
+        (own / "other").mkdir(parents=True, exist_ok=True)
+        spec = small_ranks.own_number(2, rank)
+        build(spec, small_ranks.HALVES, own)
+        build(spec, small_ranks.HALVES.replace("by 1", "by 0"), own / "other")
+    for right, *wrong in run(folder, 2, job):
+        assert right == {"error": None}
+        if job == "named":
+            assert wrong.pop() == {"error": None}
+        for said in wrong:
+            assert said["error"].startswith("RankError DFS815: ranks of the group")
+            assert "differently: the schedule is " in said["error"]
+            for name in ("graph", "module's text", "operations", "collectives"):
+                assert f"the {name} is" not in said["error"]
+
+
 def test_a_rank_that_never_loads_is_named(folder: Path) -> None:
     (said,), _ = run(folder, 2, "absent")
     assert said["in_time"]

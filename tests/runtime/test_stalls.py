@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 
 from dynaflow_dsl.runtime.stalls import StallWatch, before
 
 
 class Device:
-    """What was given to it ends when the test says so."""
+    """What was given to it ends when the test says so; `at` is where streams stand."""
 
-    def __init__(self) -> None:
+    def __init__(self, said: str = "") -> None:
         self.now, self.done = 0.0, False
         self.told: list[str] = []
+        self.at: list[int] = []
+        self.ends = 0
         self.watch = StallWatch(
-            lambda: lambda: self.done, lambda: self.now, self.told.append
+            self, lambda: self.now, self.told.append, lambda: said, self.count_end
         )
         # The test looks itself.
         self.watch._thread = threading.current_thread()
-        self.watch.watch(timedelta(seconds=30))
+        self.watch.watch(timedelta(seconds=40))
+
+    def begun(self, number: int) -> None:
+        """A device that runs when it is told to, not when work is issued."""
+
+    def standing(self) -> list[int]:
+        return self.at
+
+    def mark(self) -> Callable[[], bool]:
+        return lambda: self.done
+
+    def count_end(self) -> None:
+        self.ends += 1
 
     def after(self, seconds: float) -> list[str]:
         """What has been told when so much time is over."""
@@ -28,25 +45,95 @@ class Device:
         return self.told
 
 
-def test_a_step_that_hangs_on_the_device_is_told_once() -> None:
-    device = Device()
+def test_a_step_that_hangs_on_the_device_is_told_once_and_ended() -> None:
+    device = Device(said=" (rank 1: ValueError: no such row)")
     device.watch.begin("halves, entry decode")
-    device.watch.started(lambda: "reduce[1], layer 2 (halves.dfs:14:13)")
+    device.watch.started(1, lambda: "reduce[1], layer 2 (halves.dfs:14:13)")
     device.watch.end()
-    assert device.after(29) == []
+    assert device.after(35) == []
     (said,) = device.after(2)
     assert said.startswith(
-        "DFS816: the step halves, entry decode, has not ended for 30 s"
+        "DFS816: the step halves, entry decode, has not ended for 37 s"
     )
     assert "the last collective that was started is that of reduce[1], layer 2" in said
-    assert device.after(60) == [said]
+    assert "in another step (rank 1: ValueError: no such row)" in said
+    assert device.after(2) == [said]
+    assert device.ends == 0
+    _, last = device.after(2)
+    assert last.startswith("DFS816: this process ends, since the step halves, entry")
+    assert "reduce[1], layer 2 (halves.dfs:14:13)" in last
+    assert device.ends == 1
+
+
+def test_the_device_says_where_it_stands_whatever_the_host_started_last() -> None:
+    device = Device()
+    device.watch.begin("halves, entry prefill")
+    device.watch.started(0, lambda: "reduce[0], layer 0 (halves.dfs:14:13)")
+    device.watch.end()
+    for _ in range(2):  # by a replay, which starts nothing, the second time
+        device.watch.begin("halves, entry decode")
+        for layer in range(3):
+            device.watch.started(
+                ("reduce", layer), lambda n=layer: f"reduce[0], layer {n}"
+            )
+        device.watch.end()
+    device.done = True
+    device.after(1)
+    device.done = False
+    device.watch.begin("halves, entry decode")
+    device.watch.end()
+    # One stream in the second layer, one that was left at another step's collective.
+    device.at = [3, 1, 0]
+    (said,) = device.after(37)
+    assert "; the device has last begun reduce[0], layer 1. Another rank" in said
+
+
+def test_a_process_that_slept_with_all_others_is_not_ended_when_it_wakes() -> None:
+    device = Device()
+    device.watch.begin("halves, entry decode")
+    device.watch.end()
+    assert len(device.after(4000)) == 1
+    device.done = True
+    device.after(1)
+    assert device.ends == 0
+
+
+def test_what_others_say_is_not_waited_for() -> None:
+    device = Device()
+    never = threading.Event()
+    device.watch._said = lambda: str(never.wait(60))
+    device.watch.begin("halves, entry decode")
+    (said,) = device.after(37)
+    assert "in another step. When the timeout" in said
+    never.set()
+
+
+def test_a_host_that_waits_for_a_full_queue_is_told_of() -> None:
+    """Nothing that the watch needs is held while the device takes no more work."""
+    device = Device()
+    full, entered = threading.Event(), threading.Event()
+
+    def wait() -> Callable[[], bool]:
+        entered.set()
+        full.wait(60)
+        return lambda: False
+
+    device.mark = wait  # type: ignore[method-assign]
+    device.watch.begin("halves, entry decode")
+    host = threading.Thread(target=device.watch.end, daemon=True)
+    host.start()
+    assert entered.wait(60)
+    assert len(device.after(37)) == 1
+    device.after(10)
+    assert device.ends == 1
+    full.set()
 
 
 def test_a_step_in_which_the_host_hangs_is_told_as_well() -> None:
     device = Device()
     device.watch.begin("halves, entry decode")
-    (said,) = device.after(31)
-    assert "last collective" not in said
+    (said,) = device.after(37)
+    assert "last" not in said
 
 
 def test_nothing_is_told_of_steps_that_end() -> None:
@@ -73,7 +160,7 @@ def test_a_host_that_runs_ahead_does_not_hide_the_step_that_hangs() -> None:
     for number in range(6):
         device.watch.begin(f"halves, step {number}")
         device.watch.end()
-        device.after(6)
+        device.after(6.5)
     (said,) = device.told
     assert "halves, step 0, has not ended" in said
 
@@ -82,13 +169,13 @@ def test_a_step_has_its_time_when_those_before_it_have_ended() -> None:
     device = Device()
     first, second = [False], [False]
     for ended in (first, second):
-        device.watch._mark = lambda ended=ended: lambda: ended[0]
+        device.mark = lambda ended=ended: lambda: ended[0]  # type: ignore[method-assign]
         device.watch.begin("halves, entry decode")
         device.watch.end()
-    device.after(25)
+    device.after(30)
     first[0] = True
-    assert device.after(6) == []
-    assert device.after(29) == []
+    assert device.after(7) == []
+    assert device.after(35) == []
     assert len(device.after(2)) == 1
 
 
@@ -97,9 +184,41 @@ def test_inputs_that_are_refused_do_not_end_the_step_before() -> None:
     device.watch.begin("halves, entry decode")
     device.watch.end()
     device.watch.abandon()
-    assert len(device.after(31)) == 1
+    assert len(device.after(37)) == 1
 
 
-def test_the_limit_lies_before_the_end_of_the_process() -> None:
-    assert before(timedelta(seconds=600)) == timedelta(seconds=590)
-    assert before(timedelta(seconds=20)) == timedelta(seconds=18)
+def test_it_is_told_before_the_end_of_the_process() -> None:
+    assert before(600) == 590
+    assert before(20) == 18
+
+
+# A device that hangs, in a process of its own, which the watch ends.
+HANGING = """
+import threading
+from datetime import timedelta
+from dynaflow_dsl.runtime.stalls import StallWatch
+
+class Device:
+    def begun(self, number): pass
+    def standing(self): return [1]
+    def mark(self): return lambda: False
+
+watch = StallWatch(Device())
+watch.watch(timedelta(seconds=2))
+watch.begin("halves, entry decode")
+watch.started(1, lambda: "reduce[1], layer 2 (halves.dfs:14:13)")
+watch.end()
+print("issued", flush=True)
+threading.Event().wait()
+"""
+
+
+def test_the_process_ends_though_its_main_thread_waits_for_good() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", HANGING], capture_output=True, text=True, timeout=120
+    )
+    assert ended.returncode == 1
+    assert ended.stdout == "issued\n"
+    first, last = ended.stderr.splitlines()
+    assert "the device has last begun reduce[1], layer 2 (halves.dfs:14:13)" in first
+    assert last.startswith("DFS816: this process ends, since the step halves, entry")

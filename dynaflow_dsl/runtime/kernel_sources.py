@@ -1,0 +1,131 @@
+"""The source files of a kernel: its own, and those of its package that it stands on."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+# What every kernel is made with, and part of none: a module has a format for it.
+_RUNTIME = __name__.rpartition(".")[0]
+
+
+def source_digest(*functions: Callable[..., Any] | None) -> str:
+    """12 hex digits of the files that functions are written in and stand on.
+
+    They stand on what these files import from the same top-level package, and what that
+    imports, inside of functions too. A package's `__init__` counts where a name is
+    taken from it, not where a module of it is. Nothing is imported for that. Of
+    functions without a file they are the digits of nothing.
+    """
+    found: dict[Path, None] = {}
+    for function in filter(None, functions):
+        for path in _files(inspect.unwrap(function)):
+            found.setdefault(path)
+    digest = hashlib.sha256()
+    for text in dict.fromkeys(map(_text, found)):
+        digest.update(f"{len(text)}:".encode() + text)
+    return digest.hexdigest()[:12]
+
+
+@dataclass(frozen=True, slots=True)
+class _Module:
+    """A module by its dotted name, and the file that it is."""
+
+    name: str
+    path: Path
+
+    @property
+    def package(self) -> str:
+        """What its relative imports start from."""
+        if self.path.name == "__init__.py":
+            return self.name
+        return self.name.rpartition(".")[0]
+
+
+def _files(function: Callable[..., Any]) -> Iterator[Path]:
+    """The function's own file, then those that it stands on, by their names."""
+    try:
+        file = inspect.getsourcefile(function)
+    except TypeError:
+        return
+    if file is None or not Path(file).is_file():
+        return
+    first = _Module(str(getattr(function, "__module__", "")), Path(file).resolve())
+    yield first.path
+    if (root := _root(first)) is None:
+        return
+    known = {first.name: first}
+    waiting = [first]
+    while waiting:
+        for module in _imported(waiting.pop(), root):
+            if module.name not in known:
+                known[module.name] = module
+                waiting.append(module)
+    del known[first.name]
+    for name in sorted(known):
+        yield known[name].path
+
+
+def _root(module: _Module) -> Path | None:
+    """The folder that holds the module's top-level package; None without a package."""
+    names = module.name.split(".")
+    folder = module.path.parent
+    if module.path.name != "__init__.py" and names.pop() != module.path.stem:
+        return None
+    for name in reversed(names):
+        if folder.name != name:
+            return None
+        folder = folder.parent
+    return folder if names else None
+
+
+def _imported(module: _Module, root: Path) -> Iterator[_Module]:
+    top = module.name.partition(".")[0]
+    for level, base, name in _imports(_text(module.path)):
+        if level:
+            parents = module.package.split(".")
+            parents = parents[: len(parents) - level + 1]
+            base = ".".join((*parents, *filter(None, [base])))
+        if base.partition(".")[0] != top or f"{base}.".startswith(f"{_RUNTIME}."):
+            continue
+        # A name may be a module of its own.
+        for full in filter(None, (name and f"{base}.{name}", base)):
+            if (path := _path(root, full)) is not None:
+                if not f"{full}.".startswith(f"{_RUNTIME}."):
+                    yield _Module(full, path)
+                break
+
+
+def _path(root: Path, name: str) -> Path | None:
+    place = root.joinpath(*name.split("."))
+    for path in (place.with_name(f"{place.name}.py"), place / "__init__.py"):
+        if path.is_file():
+            return path
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _imports(text: bytes) -> tuple[tuple[int, str, str], ...]:
+    """What a text imports: how many dots, a module, and a name from it."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return ()
+    found: list[tuple[int, str, str]] = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names):
+                found += [(0, each.name, "") for each in names]
+            case ast.ImportFrom(base, names, level):
+                found += [(level, base or "", each.name) for each in names]
+    return tuple(found)
+
+
+def _text(path: Path) -> bytes:
+    return path.read_bytes().replace(b"\r\n", b"\n")
