@@ -156,7 +156,7 @@ def dispatch_by_host(
     local: int,
     programs: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """`dispatch` of rows [tokens, width]: what all ranks have comes through the host."""
+    """`dispatch` of rows [tokens, width], where all come through the host."""
     places = find_places(_everyones(peers, experts), local, peers.rank)
     return receive(rows, _everyones(peers, rows), places, room, programs)
 

@@ -123,12 +123,12 @@ def check(
     exact: Sequence[bool] = (True,),
     near: dict[str, float] | None = None,
     alike: Sequence[bool] = (False,),
-    captured: bool = True,
 ) -> None:
     """Compare a kernel with its reference, eager and replayed."""
-    runs = [("eager", eager(ranks, name, call, reference, inputs))]
-    if captured:
-        runs.append(("replayed", replayed(call, reference, inputs)))
+    runs = [
+        ("eager", eager(ranks, name, call, reference, inputs)),
+        ("replayed", replayed(call, reference, inputs)),
+    ]
     for how, pairs in runs:
         for made, expected in pairs:
             compare(f"{name}, {how}", made, expected, exact, near or {})
