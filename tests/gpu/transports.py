@@ -18,7 +18,13 @@ import torch.distributed as dist
 from torch.testing import assert_close
 
 from dynaflow_dsl import kernels
-from dynaflow_dsl.kernels import copied, exchange, reduction, transports
+from dynaflow_dsl.kernels import (
+    combining,
+    copied,
+    exchange,
+    reduction,
+    transports,
+)
 from dynaflow_dsl.kernels.host import HostPeers
 from dynaflow_dsl.kernels.symmetric import SymmetricPeers
 from dynaflow_dsl.models import exchange as operators
@@ -255,8 +261,8 @@ def check_exchange(ranks: Ranks) -> None:
     local, choices, width = 3, 2, 96
     experts = ranks.size * local
     ways = {
-        "push": (kernels.push_dispatch, kernels.push_combine),
-        "gather": (kernels.gather_dispatch, kernels.reduce_combine),
+        "push": (kernels.push_dispatch, kernels.push_combine_add),
+        "gather": (kernels.gather_dispatch, kernels.reduce_combine_add),
     }
 
     def sent(
@@ -284,7 +290,7 @@ def check_exchange(ranks: Ranks) -> None:
                     f"exchange by {way} [{tokens}] {dtype}",
                     lambda *given, r=room, k=kinds: sent(*k, *given, r),
                     lambda *given, r=room: sent(
-                        exchange.dispatched, exchange.combined, *given, r
+                        exchange.dispatched, combining.combined_and_added, *given, r
                     ),
                     lambda n=tokens, d=dtype: (
                         ranks.numbers(n, width, dtype=d),

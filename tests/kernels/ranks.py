@@ -20,7 +20,12 @@ T = TypeVar("T")
 def meet(monkeypatch: pytest.MonkeyPatch) -> dict[str, Rank]:
     """Lets the kernels find their rank by the role that they are called with."""
     found: dict[str, Rank] = {}
-    for place in ("reduction.peers_of", "exchange.transport_of", "copied.transport_of"):
+    for place in (
+        "reduction.peers_of",
+        "exchange.transport_of",
+        "combining.transport_of",
+        "copied.transport_of",
+    ):
         monkeypatch.setattr(
             f"dynaflow_dsl.kernels.{place}", lambda role, tensor: found.get(role)
         )
