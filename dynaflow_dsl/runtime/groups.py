@@ -200,13 +200,18 @@ def timeout_of(group: torch.distributed.ProcessGroup) -> timedelta:
 
 
 def store_of(group: torch.distributed.ProcessGroup) -> Any:
-    """The Store in which ranks of a group of torch.distributed can leave word."""
+    """The Store in which ranks of a group of torch.distributed can leave word.
+
+    Raises RuntimeError where it has destroyed the group.
+    """
+    if not is_known_to_torch(group):
+        raise RuntimeError("the process group has been destroyed")
     _, store = torch.distributed.distributed_c10d._world.pg_map[group]
     return store
 
 
 def is_known_to_torch(group: torch.distributed.ProcessGroup) -> bool:
-    """Whether torch.distributed has made a group, and can make others of its ranks."""
+    """Whether torch.distributed has made a group, and not destroyed it since."""
     return group in torch.distributed.distributed_c10d._world.pg_map
 
 
@@ -217,8 +222,10 @@ def _of_same_ranks(
         raise RankError(
             "DFS817",
             f"the stream's group '{name}' is to be of the ranks that play "
-            f"'{role_of(name)}', whose group torch.distributed has not made: call "
-            f"bind_group('{name}', group) with another group of these ranks.",
+            f"'{role_of(name)}', whose group torch.distributed has not made, or has "
+            f"destroyed since: call bind_group('{role_of(name)}', group) with one that "
+            f"it has made, or else call bind_group('{name}', group) with another group "
+            "of these ranks.",
         )
     # Ranks outside of it have nothing to do, and may be anywhere.
     made: torch.distributed.ProcessGroup = torch.distributed.new_group(
