@@ -165,12 +165,12 @@ class Ranks:
         self.stalls.begin(step)
         try:
             yield
+            self.stalls.end()
         except BaseException:
             self.stalls.abandon()
             raise
-        self.stalls.end()
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, error: BaseException) -> None:
         """Let the others know that a step of this rank ends with an exception."""
         if self.stalls is not None:
             self.stalls.abandon()
@@ -289,13 +289,13 @@ def _is_of_a_group(error: Exception) -> bool:
     )
 
 
-def _said_to_others(error: Exception) -> str:
+def _said_to_others(error: BaseException) -> str:
     match error:
         case RankError():  # which collective has failed; not why, and what others said
             return error.message.partition(": ")[0]
         case RuntimeFault():
             return error.message
-    return f"{type(error).__name__}: {_first_line(error)}"
+    return f"{type(error).__name__}: {_first_line(error)}".removesuffix(": ")
 
 
 def _first_line(error: BaseException) -> str:

@@ -70,7 +70,7 @@ def attempt(run: Callable[[], object]) -> None:
     begin = time.monotonic()
     try:
         run()
-    except (RankError, InputError, ValueError) as error:
+    except (RankError, InputError, ValueError, KeyboardInterrupt) as error:
         said = f"{type(error).__name__} {error}"
         in_time = time.monotonic() - begin < LIMIT + 5
         say(error=said, notes=getattr(error, "__notes__", []), in_time=in_time)
@@ -190,6 +190,10 @@ def raise_error() -> None:
     raise ValueError("no such row")
 
 
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
 JOBS: dict[str, Callable[[int, int, Path], None]] = {
     "results": results,
     "differences": differences,
@@ -200,6 +204,7 @@ JOBS: dict[str, Callable[[int, int, Path], None]] = {
     "dies": breaking(lambda: os._exit(3)),
     "stalls": breaking(lambda: time.sleep(LIMIT + 4)),
     "raises": breaking(raise_error),
+    "interrupted": breaking(interrupt),
 }
 
 if __name__ == "__main__":

@@ -169,9 +169,18 @@ def test_a_rank_that_is_gone_or_late(folder: Path, world: int, job: str) -> None
         assert f"on rank {rank} of the group 'small:comm'" in said["error"]
 
 
-def test_a_rank_that_raises_says_why_to_the_others(folder: Path) -> None:
-    (first,), (second,) = run(folder, 2, "raises")
-    assert second["error"] == "ValueError no such row"
+@pytest.mark.parametrize(
+    ("job", "raised", "told"),
+    [
+        ("raises", "ValueError no such row", "(rank 1: ValueError: no such row)"),
+        ("interrupted", "KeyboardInterrupt ", "(rank 1: KeyboardInterrupt)"),
+    ],
+)
+def test_a_rank_that_raises_says_why_to_the_others(
+    folder: Path, job: str, raised: str, told: str
+) -> None:
+    (first,), (second,) = run(folder, 2, job)
+    assert second["error"] == raised
     assert second["notes"] == ["in compute[0], layer 1 · test.dfs:13:13"]
     assert first["error"].startswith("RankError DFS816: the collective of reduce[")
-    assert "(rank 1: ValueError: no such row)" in first["error"]
+    assert told in first["error"]
