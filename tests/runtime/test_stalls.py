@@ -187,6 +187,48 @@ def test_inputs_that_are_refused_do_not_end_the_step_before() -> None:
     assert len(device.after(37)) == 1
 
 
+class Hanging:
+    """A device on which no step ends before the test says so."""
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+
+    def begun(self, number: int) -> None:
+        """It comes to nothing."""
+
+    def standing(self) -> list[int]:
+        return []
+
+    def mark(self) -> Callable[[], bool]:
+        return self.done.is_set
+
+
+def test_nobody_watches_for_a_module_that_is_gone() -> None:
+    watch = StallWatch(Hanging())
+    watch.watch(timedelta(seconds=0.2))
+    thread = watch._thread
+    assert thread is not None
+    assert thread.is_alive()
+    del watch
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_a_step_is_watched_when_its_module_is_gone() -> None:
+    device, ended = Hanging(), threading.Event()
+    watch = StallWatch(device, tell=lambda _: None, end=ended.set)
+    watch.begin("halves, entry decode")
+    watch.end()
+    watch.watch(timedelta(seconds=0.2))
+    thread = watch._thread
+    assert thread is not None
+    del watch
+    assert ended.wait(60)
+    device.done.set()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
 def test_it_is_told_before_the_end_of_the_process() -> None:
     assert before(600) == 590
     assert before(20) == 18
