@@ -19,6 +19,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -43,8 +44,10 @@ class _Begun:
 
 def end_process() -> None:
     """End this process, whose device nobody can wait for any more."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        # It may be closed, or lead nowhere, or not be there at all.
+        with suppress(Exception):
+            stream.flush()
     # Nothing is taken down in order: that waits for the device.
     os._exit(1)
 

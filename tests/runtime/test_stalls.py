@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 
+import pytest
+
 from dynaflow_dsl.runtime.stalls import StallWatch, before
 
 
@@ -253,6 +255,14 @@ watch.end()
 print("issued", flush=True)
 threading.Event().wait()
 """
+
+
+@pytest.mark.parametrize("stdout", ["None", "open('/dev/full', 'w')"])
+def test_the_process_ends_whatever_became_of_its_output(stdout: str) -> None:
+    text = f"import sys\nsys.stdout = {stdout}\nprint('lost')\n{HANGING}"
+    text = text.replace(", flush=True", "")
+    ended = subprocess.run([sys.executable, "-c", text], timeout=120)
+    assert ended.returncode == 1
 
 
 def test_the_process_ends_though_its_main_thread_waits_for_good() -> None:
