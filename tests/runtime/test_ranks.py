@@ -148,8 +148,9 @@ def test_no_graph_is_replayed_whose_communicators_are_destroyed() -> None:
         raise AssertionError("it is replayed")
 
 
-def test_a_rank_that_never_loads_is_named(folder: Path) -> None:
-    (said,), _ = run(folder, 2, "absent")
+def test_a_rank_that_does_not_load_in_time_is_named(folder: Path) -> None:
+    (said, *after), late = run(folder, 2, "absent")
+    assert after == late == [{"close": True}]
     assert said["in_time"]
     assert (
         "rank 1 of the group 'small' did not load a module within 8 s" in said["error"]
