@@ -133,7 +133,7 @@ def test_groups_that_are_destroyed_are_bound_anew(folder: Path) -> None:
 def test_no_graph_is_replayed_whose_communicators_are_destroyed() -> None:
     dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
     ranks = Ranks(("a role",), {}, always=False)
-    group = dist.group.WORLD
+    group: Any = dist.group.WORLD
     ranks._met["a role"] = group
     ranks._steps["a role"] = Steps("a role", group, group)
     try:
