@@ -4,7 +4,8 @@ Every rank is told all ranks' choices, so each finds by itself which tokens are 
 experts and where they stand. A token goes to a rank once, however many experts it has
 there, and comes back as one sum. `gather_dispatch` and `reduce_combine` bring all rows
 to all ranks by copy engine; `push_dispatch` and `push_combine` store only those that
-are wanted, from SMs.
+are wanted, from SMs. Where GPUs do not reach each other's memory, both kinds bring all
+rows to all ranks through that of the host.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
+from dynaflow_dsl.kernels.host import HostPeers
 from dynaflow_dsl.kernels.peers import (
     Peers,
     SharedBuffer,
@@ -22,7 +24,7 @@ from dynaflow_dsl.kernels.peers import (
 )
 from dynaflow_dsl.kernels.routing import Places, find_places
 from dynaflow_dsl.kernels.tiles import Tile, aligned, power_of_two
-from dynaflow_dsl.kernels.transports import peers_of
+from dynaflow_dsl.kernels.transports import transport_of
 from dynaflow_dsl.runtime.kernels import kernel
 
 _OPERATORS = torch.ops.dynaflow
@@ -63,10 +65,12 @@ def gather_dispatch(
     a rank wants are put in order by a grid of `programs`. More tokens than a rank has
     room for stop the program on the device.
     """
-    peers = peers_of(group, tokens)
+    peers = transport_of(group, tokens)
     if peers is None:
         return dispatched(tokens, experts, room, local, ranks, group)
     rows = tokens.reshape(-1, tokens.shape[-1]).contiguous()
+    if isinstance(peers, HostPeers):
+        return dispatch_by_host(peers, rows, experts, room, local, programs)
     sent, choices = _begin_dispatch(peers, rows, experts)
     copy_to_others(peers, sent, rows)
     return _end_dispatch(peers, rows, sent, choices, room, local, programs)
@@ -89,10 +93,12 @@ def push_dispatch(
     """
     from dynaflow_dsl.kernels import exchange_launches
 
-    peers = peers_of(group, tokens)
+    peers = transport_of(group, tokens)
     if peers is None:
         return dispatched(tokens, experts, room, local, ranks, group)
     rows = tokens.reshape(-1, tokens.shape[-1]).contiguous()
+    if isinstance(peers, HostPeers):
+        return dispatch_by_host(peers, rows, experts, room, local, programs)
     sent, choices = _begin_dispatch(peers, rows, experts)
     count, width = rows.shape
     tile = Tile.of(width, rows.itemsize)
@@ -140,6 +146,25 @@ def _end_dispatch(
     peers.barrier("dispatched")
     places = find_places(choices.of_rank[peers.rank], local, peers.rank)
     return receive(rows, sent.of_rank[peers.rank], places, room, programs)
+
+
+def dispatch_by_host(
+    peers: HostPeers,
+    rows: torch.Tensor,
+    experts: torch.Tensor,
+    room: int,
+    local: int,
+    programs: int,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """`dispatch` of rows [tokens, width], where all come through the host."""
+    places = find_places(_everyones(peers, experts), local, peers.rank)
+    return receive(rows, _everyones(peers, rows), places, room, programs)
+
+
+def _everyones(peers: HostPeers, tensor: torch.Tensor) -> torch.Tensor:
+    """What all ranks have of this, [ranks, ...]."""
+    gathered = peers.collectives.all_gather(tensor, 0)
+    return gathered.view(peers.size, *tensor.shape)
 
 
 def receive(
@@ -226,9 +251,11 @@ def reduce_combine(
     kernel. `programs` is the size of the grids. A residual of another dtype goes by the
     reference.
     """
-    peers = peers_of(group, rows)
+    peers = transport_of(group, rows)
     if peers is None or rows.dtype != residual.dtype:
         return combined(rows, experts, weights, arrived, residual, local, ranks, group)
+    if isinstance(peers, HostPeers):
+        return combine_by_host(peers, rows, experts, weights, residual, local, programs)
     results = Results.tell(peers, rows, experts, weights, local)
     partials = results.buffer(peers)
     sums = torch.empty_like(partials.of_rank[peers.rank])
@@ -257,14 +284,36 @@ def push_combine(
     Only of tokens that chose an expert of this rank. A residual of another dtype goes
     by the reference.
     """
-    peers = peers_of(group, rows)
+    peers = transport_of(group, rows)
     if peers is None or rows.dtype != residual.dtype:
         return combined(rows, experts, weights, arrived, residual, local, ranks, group)
+    if isinstance(peers, HostPeers):
+        return combine_by_host(peers, rows, experts, weights, residual, local, programs)
     results = Results.tell(peers, rows, experts, weights, local)
     partials = results.buffer(peers)
     sum_for_others(results, partials.addresses, programs, push=True)
     peers.barrier("combined")
     return add_sums(results, partials.of_rank[peers.rank], residual, programs)
+
+
+def combine_by_host(
+    peers: HostPeers,
+    rows: torch.Tensor,
+    experts: torch.Tensor,
+    weights: torch.Tensor,
+    residual: torch.Tensor,
+    local: int,
+    programs: int,
+) -> torch.Tensor:
+    """`combine` and the residual: sums for the other ranks go through the host."""
+    places = find_places(_everyones(peers, experts), local, peers.rank)
+    results = Results(rows.contiguous(), _everyones(peers, weights), places)
+    tokens, width = weights.shape[0], rows.shape[1]
+    sums = rows.new_empty(peers.size * tokens, width)
+    shape = (peers.size, tokens, width)
+    sum_for_others(results, sums.view(shape), programs, push=False)
+    partials = peers.collectives.all_to_all(sums, 0)
+    return add_sums(results, partials.view(shape), residual, programs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -16,7 +19,7 @@ from tests.kernels.exchanges import (
     exchanged,
     routed,
 )
-from tests.kernels.ranks import Rank, World
+from tests.kernels.ranks import HostRank, Rank, World
 
 WIDTH = 12
 
@@ -24,6 +27,7 @@ FLOAT, BRAIN = torch.float32, torch.bfloat16
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("seat", [lambda rank: rank, HostRank], ids=["devices", "host"])
 @pytest.mark.parametrize(
     ("ranks", "tokens", "how", "dtype", "weights_dtype", "full", "width"),
     [
@@ -45,6 +49,7 @@ FLOAT, BRAIN = torch.float32, torch.bfloat16
 def test_exchanged_rows_are_those_of_the_collectives(
     meeting: dict[str, Rank],
     monkeypatch: pytest.MonkeyPatch,
+    seat: Callable[[Rank], Any],
     way: str,
     ranks: int,
     tokens: int,
@@ -69,7 +74,7 @@ def test_exchanged_rows_are_those_of_the_collectives(
         return first + exchanged(send, None, k, -rows, *given)
 
     def work(rank: Rank) -> list[torch.Tensor]:
-        meeting[f"ep{rank.rank}"] = rank
+        meeting[f"ep{rank.rank}"] = seat(rank)
         first = exchanged(*WAYS[way], rank.rank, rows, *given)
         # A second call may not disturb what the first one returned.
         return first + exchanged(*WAYS[way], rank.rank, -rows, *given, programs=2)
