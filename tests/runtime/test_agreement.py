@@ -79,10 +79,11 @@ def test_a_store_that_is_gone_is_told_in_words(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(agreement, "store_of", gone)
     dist.init_process_group("fake", rank=1, world_size=2, store=FakeStore())
+    group: Any = dist.group.WORLD
     try:
         with pytest.raises(
             RankError, match="DFS815: ranks of the group 'tp' have lost"
         ):
-            compare_statements("tp", dist.group.WORLD, STATED)
+            compare_statements("tp", group, STATED)
     finally:
         dist.destroy_process_group()
