@@ -58,7 +58,7 @@ def joined_ranks(reporter: Reporter, seconds: int) -> Iterator[None]:
     Collectives may take `seconds`. One rank speaks of what is as it should be; what is
     not, each of them says. After an exception the groups are left to the end of the
     process: NCCL waits for CUDA graphs that hold its collectives, and a traceback
-    keeps such graphs.
+    keeps such graphs. Raises ClickException where the ranks do not come together.
     """
     if not launched():
         yield
@@ -68,11 +68,31 @@ def joined_ranks(reporter: Reporter, seconds: int) -> Iterator[None]:
     import torch.distributed as dist
 
     if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    # Without a backend there is one for each kind of device.
-    dist.init_process_group(timeout=timedelta(seconds=seconds))
+        torch.cuda.set_device(_own_device(torch.cuda.device_count()))
+    try:
+        # Without a backend there is one for each kind of device.
+        dist.init_process_group(timeout=timedelta(seconds=seconds))
+    except (RuntimeError, ValueError) as error:
+        rank, count, host, port = (os.environ[name] for name in _VARIABLES)
+        first = str(error).strip().partition("\n")[0]
+        raise click.ClickException(
+            f"rank {rank} of {count} could not join the others at {host}:{port}: "
+            f"{first}"
+        ) from error
     reporter.silent = dist.get_rank() > 0
     reporter.say(f"{dist.get_world_size()} ranks run together")
     yield
     gc.collect()
     dist.destroy_process_group()
+
+
+def _own_device(count: int) -> int:
+    """Which of a machine's GPUs is this rank's. Raises ClickException without one."""
+    place = int(os.environ.get("LOCAL_RANK", "0"))
+    if place < count:
+        return place
+    raise click.ClickException(
+        f"rank {place} of this machine has no GPU of its own, since {count} can be "
+        f"seen: start torchrun with --nproc-per-node={count} at most, or, to run on "
+        "the CPU, with CUDA_VISIBLE_DEVICES= (none)"
+    )

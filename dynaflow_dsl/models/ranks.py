@@ -20,8 +20,10 @@ from dynaflow_dsl.models.shares import Share
 from dynaflow_dsl.runtime.groups import (
     bind_group,
     bind_stand_in,
+    is_destroyed,
     is_stand_in,
     players,
+    release_group,
 )
 from dynaflow_dsl.trace import Scalar, TraceSpec
 
@@ -78,10 +80,13 @@ class RankArguments(TypedDict):
 def rank_here(role: str, ways: int, rank: int | None = None) -> int:
     """Which of the `ways` ranks of `role` this process is, unless `rank` says it.
 
-    It is that of the group that plays the role. Where none does and as many ranks run
-    as there are ways, they play it together; where none run, it is the first. Raises
-    ValueError where others run: which of them belong together is then to be said.
+    It is that of the group that plays the role; one that has been destroyed plays none.
+    Where none does and as many ranks run as there are ways, they play it together;
+    where none run, it is the first. Raises ValueError where others run: which of them
+    belong together is then to be said.
     """
+    if is_destroyed(role):
+        release_group(role)
     playing = players().get(role)
     running = dist.is_available() and dist.is_initialized()
     ranks = dist.get_world_size() if running else 1

@@ -35,19 +35,28 @@ def compare_statements(role: str, group: ProcessGroup, mine: Statement) -> None:
     """
     store = store_of(group)
     # Kept where the statements are: all ranks count alike, and a new group from one.
-    count = store.add(f"dynaflow/loads/{group.rank()}", 1)
+    counter = f"dynaflow/loads/{group.rank()}"
+    count = store.add(counter, 1)
     keys = [f"dynaflow/loaded/{count}/{rank}" for rank in range(group.size())]
     store.set(keys[group.rank()], json.dumps(dict(mine)))
     limit = timeout_of(group)
     try:
         store.wait(keys, limit)
     except RuntimeError as error:
-        missing = [rank for rank, key in enumerate(keys) if not _has(store, key)]
+        said = f"did not load a module within {_seconds(limit)}"
+        try:
+            missing = [rank for rank, key in enumerate(keys) if not _has(store, key)]
+            # A rank that comes later, and this one if it tries again, count alike.
+            store.delete_key(keys[group.rank()])
+            store.add(counter, -1)
+        except RuntimeError:
+            missing, said = [], "have lost the rank that keeps their store"
+        who = _ranks(missing) if missing else "ranks"
         raise RankError(
             "DFS815",
-            f"{_ranks(missing)} of the group '{role}' did not load a module within "
-            f"{_seconds(limit)}, and rank {group.rank()} loads {mine['module']}: all "
-            "ranks of a group load the same modules in the same order.",
+            f"{who} of the group '{role}' {said}, and rank {group.rank()} loads "
+            f"{mine['module']}: all ranks of a group load the same modules in the same "
+            "order.",
         ) from error
     stated = [json.loads(store.get(key)) for key in keys]
     if (difference := _difference(stated)) is not None:

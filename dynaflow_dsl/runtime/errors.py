@@ -41,6 +41,6 @@ class RankError(RuntimeFault):
 
     DFS815: they have loaded other modules, or were called with other sizes. DFS816: a
     collective has failed, or another rank did not come. DFS817: a stream needs a
-    process group of its own, and none can be made. DFS818: a kernel needs memory that
-    ranks share, and it cannot be made.
+    process group of its own, and none can be made; or a group has been destroyed.
+    DFS818: a kernel needs memory that ranks share, and it cannot be made.
     """

@@ -255,9 +255,9 @@ class Executor:
             run = partial(self.step, phases=rows)
         if self._ranks is not None:
             self._begin(self._ranks, run == self.sequential, sizes)
-        if self._fetched.buffers:
-            self.streams.take_turn()
         try:
+            if self._fetched.buffers:
+                self.streams.take_turn()
             with torch.no_grad():
                 if self.replays is None:
                     result = run(*arguments)
@@ -268,7 +268,7 @@ class Executor:
             if self._ranks is not None and self._ranks.stalls is not None:
                 self._ranks.stalls.end()
             return result
-        except Exception as error:
+        except BaseException as error:  # whoever is interrupted may go on as well
             self._explain(error)
             self.streams.abandon()
             if self._ranks is not None:

@@ -30,6 +30,9 @@ _UNKNOWN = re.compile(r"resolve the process group registered under the name (\S+
 # Torch's own table of groups by name holds no reference to them.
 _PLAYERS: dict[str, torch.distributed.ProcessGroup] = {}
 
+# Those of them that torch.distributed knew when they were bound.
+_KNOWN: set[str] = set()
+
 # Those of them that were made here, and nobody else destroys.
 _MADE: dict[str, torch.distributed.ProcessGroup] = {}
 
@@ -46,6 +49,8 @@ def bind_group(role: str, group: torch.distributed.ProcessGroup) -> None:
     release_group(role)
     core._register_process_group(role, group)
     _PLAYERS[role] = group
+    if is_known_to_torch(group):
+        _KNOWN.add(role)
 
 
 _Forget = TypeVar("_Forget", bound=Callable[[str], None])
@@ -77,6 +82,7 @@ def _release(name: str) -> None:
         forget(name)
     core._unregister_process_group(name)
     del _PLAYERS[name]
+    _KNOWN.discard(name)
     if (made := _MADE.pop(name, None)) is not None:
         _destroy(made)
 
@@ -130,6 +136,11 @@ def has_others(role: str, group: torch.distributed.ProcessGroup) -> bool:
     if is_stand_in(role) or not is_known_to_torch(group) or group.size() == 1:
         return False
     return str(torch.distributed.get_backend(group)) != "fake"
+
+
+def is_destroyed(role: str) -> bool:
+    """Whether torch.distributed has destroyed the group that plays a role."""
+    return role in _KNOWN and not is_known_to_torch(_PLAYERS[role])
 
 
 def role_of(name: str) -> str:
@@ -200,13 +211,18 @@ def timeout_of(group: torch.distributed.ProcessGroup) -> timedelta:
 
 
 def store_of(group: torch.distributed.ProcessGroup) -> Any:
-    """The Store in which ranks of a group of torch.distributed can leave word."""
+    """The Store in which ranks of a group of torch.distributed can leave word.
+
+    Raises RuntimeError where it has destroyed the group.
+    """
+    if not is_known_to_torch(group):
+        raise RuntimeError("the process group has been destroyed")
     _, store = torch.distributed.distributed_c10d._world.pg_map[group]
     return store
 
 
 def is_known_to_torch(group: torch.distributed.ProcessGroup) -> bool:
-    """Whether torch.distributed has made a group, and can make others of its ranks."""
+    """Whether torch.distributed has made a group, and not destroyed it since."""
     return group in torch.distributed.distributed_c10d._world.pg_map
 
 
@@ -217,8 +233,10 @@ def _of_same_ranks(
         raise RankError(
             "DFS817",
             f"the stream's group '{name}' is to be of the ranks that play "
-            f"'{role_of(name)}', whose group torch.distributed has not made: call "
-            f"bind_group('{name}', group) with another group of these ranks.",
+            f"'{role_of(name)}', whose group torch.distributed has not made, or has "
+            f"destroyed since: call bind_group('{role_of(name)}', group) with one that "
+            f"it has made, or else call bind_group('{name}', group) with another group "
+            "of these ranks.",
         )
     # Ranks outside of it have nothing to do, and may be anywhere.
     made: torch.distributed.ProcessGroup = torch.distributed.new_group(

@@ -56,7 +56,8 @@ def _files(function: Callable[..., Any]) -> Iterator[Path]:
         return
     if file is None or not Path(file).is_file():
         return
-    first = _Module(str(getattr(function, "__module__", "")), Path(file).resolve())
+    # As it is found: what a link leads to may have another name.
+    first = _Module(str(getattr(function, "__module__", "")), Path(file).absolute())
     yield first.path
     if (root := _root(first)) is None:
         return
@@ -104,7 +105,8 @@ def _imported(module: _Module, root: Path) -> Iterator[_Module]:
 
 def _path(root: Path, name: str) -> Path | None:
     place = root.joinpath(*name.split("."))
-    for path in (place.with_name(f"{place.name}.py"), place / "__init__.py"):
+    # In the order in which Python looks for them.
+    for path in (place / "__init__.py", place.with_name(f"{place.name}.py")):
         if path.is_file():
             return path
     return None

@@ -20,6 +20,7 @@ from dynaflow_dsl.runtime.errors import InputError, RankError, RuntimeFault
 from dynaflow_dsl.runtime.groups import (
     has_others,
     host_group,
+    is_known_to_torch,
     make_stream_groups,
     players,
     playing_or_named,
@@ -104,6 +105,7 @@ class Ranks:
         """
         if self._others_play():
             self.meet()
+        self._check_groups("call bind_group({role!r}, group) with one that there is")
         key = step, *sizes.items()
         if self.always or key not in self._known:
             self._compare(step, sizes)
@@ -122,6 +124,16 @@ class Ranks:
                 return True
         return False
 
+    def _check_groups(self, way_out: str) -> None:
+        """Raise RankError (DFS817) where a group that ranks met in is destroyed."""
+        for role in self._steps:
+            if not is_known_to_torch(self._met[role]):
+                raise RankError(
+                    "DFS817",
+                    f"the group that played '{role}' when the ranks met has been "
+                    f"destroyed: {way_out.format(role=role)}.",
+                )
+
     def _compare(self, step: str, sizes: Mapping[str, int]) -> None:
         for role, steps in self._steps.items():
             try:
@@ -139,25 +151,34 @@ class Ranks:
 
     @contextmanager
     def replayed(self, step: str) -> Iterator[None]:
-        """A step of captured graphs, which ranks have compared before."""
+        """A step of captured graphs, which ranks have compared before.
+
+        Raises RankError where these hold communicators that are destroyed.
+        """
+        self._check_groups(
+            "captured steps have its communicators: call bind_group({role!r}, group) "
+            "with one that there is, and load the module again"
+        )
         if self.stalls is None:
             yield
             return
         self.stalls.begin(step)
         try:
             yield
+            self.stalls.end()
         except BaseException:
             self.stalls.abandon()
             raise
-        self.stalls.end()
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, error: BaseException) -> None:
         """Let the others know that a step of this rank ends with an exception."""
         if self.stalls is not None:
             self.stalls.abandon()
         if isinstance(error, RankError) and error.code == "DFS815":
             return  # all ranks have it
-        for steps in self._steps.values():
+        for role, steps in self._steps.items():
+            if not is_known_to_torch(self._met[role]):
+                continue  # nobody is waiting there
             steps.tell(_said_to_others(error))
             if isinstance(error, InputError) and self.always:
                 steps.refuse()
@@ -268,13 +289,13 @@ def _is_of_a_group(error: Exception) -> bool:
     )
 
 
-def _said_to_others(error: Exception) -> str:
+def _said_to_others(error: BaseException) -> str:
     match error:
         case RankError():  # which collective has failed; not why, and what others said
             return error.message.partition(": ")[0]
         case RuntimeFault():
             return error.message
-    return f"{type(error).__name__}: {_first_line(error)}"
+    return f"{type(error).__name__}: {_first_line(error)}".removesuffix(": ")
 
 
 def _first_line(error: BaseException) -> str:

@@ -16,8 +16,10 @@ import os
 import sys
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -42,8 +44,10 @@ class _Begun:
 
 def end_process() -> None:
     """End this process, whose device nobody can wait for any more."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        # It may be closed, or lead nowhere, or not be there at all.
+        with suppress(Exception):
+            stream.flush()
     # Nothing is taken down in order: that waits for the device.
     os._exit(1)
 
@@ -114,23 +118,37 @@ class StallWatch:
                 self._begun.pop()
 
     def watch(self, timeout: timedelta) -> None:
-        """Look from time to time, in a thread of its own; `timeout` is for one step."""
+        """Look from time to time, in a thread of its own; `timeout` is for one step.
+
+        The thread ends when nobody else has the watch, and no step is under way.
+        """
         self._timeout = timeout.total_seconds()
         if self._thread is None:
             self._thread = threading.Thread(
-                target=self._run, name="stalled steps", daemon=True
+                target=_keep_looking,
+                args=(weakref.ref(self),),
+                name="stalled steps",
+                daemon=True,
             )
             self._thread.start()
 
-    def look(self) -> None:
-        """Tell of the first step that has been under way for long, once, and end."""
+    @property
+    def interval(self) -> float:
+        """Seconds from one look to the next."""
+        return min(1.0, self._timeout / 20)
+
+    def look(self) -> bool:
+        """Tell of the first step that has been under way for long, once, and end.
+
+        Returns whether a step is under way.
+        """
         with self._lock:
             begun = self._first()
             if begun is None:
-                return
+                return False
             late = self._clock() - begun.since
             if late < before(self._timeout):
-                return
+                return True
             told, begun.told = begun.told, True
         if not told:
             self._tell(
@@ -146,6 +164,7 @@ class StallWatch:
                 f"ended for {late:.0f} s{self._where(begun)}."
             )
             self._end()
+        return True
 
     def _where(self, begun: _Begun) -> str:
         """Where the device is, or what the host has started last, in a sentence."""
@@ -177,10 +196,15 @@ class StallWatch:
             dropped = True
         return None
 
-    def _run(self) -> None:
-        while True:
-            time.sleep(min(1.0, self._timeout / 20))
-            self.look()
+
+def _keep_looking(reference: weakref.ref[StallWatch]) -> None:
+    """See `StallWatch.watch`; it is held here only as long as a step is under way."""
+    held: StallWatch | None = None
+    while (watch := held or reference()) is not None:
+        held = watch if watch.look() else None
+        interval = watch.interval
+        del watch
+        time.sleep(interval)
 
 
 def before(timeout: float) -> float:

@@ -21,6 +21,7 @@ from dynaflow_dsl.models.ranks import rank_here
 from dynaflow_dsl.runtime.groups import (
     bind_group,
     group_rank,
+    players,
     release_group,
     stand_in_group,
 )
@@ -118,6 +119,14 @@ def test_all_processes_play_a_role_that_nobody_does(two_processes: None) -> None
     with pytest.raises(ValueError, match=r"4 ranks, and 2 play the role 'tp'"):
         rank_here("tp", 4)
     assert rank_here("tp", 2, 0) == 0
+
+
+def test_a_group_that_is_destroyed_plays_no_role(two_processes: None) -> None:
+    assert rank_here("tp", 2) == 1
+    dist.destroy_process_group()
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    assert rank_here("tp", 2) == 0
+    assert players()["tp"] is dist.group.WORLD
 
 
 def test_one_process_is_the_first_rank() -> None:

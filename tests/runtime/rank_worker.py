@@ -29,9 +29,17 @@ LIMIT = 8.0
 
 def main(rank: int, world: int, folder: Path, job: str) -> None:
     torch.set_num_threads(1)
+    join(rank, world, folder / f"store_{job}")
+    JOBS[job](rank, world, folder)
+    sys.stdout.flush()
+    # Groups whose collectives have failed are not taken down in order.
+    os._exit(0)
+
+
+def join(rank: int, world: int, store: Path) -> None:
     dist.init_process_group(
         "gloo",
-        init_method=f"file://{folder}/store_{job}",
+        init_method=f"file://{store}",
         rank=rank,
         world_size=world,
         timeout=timedelta(seconds=120),
@@ -39,10 +47,6 @@ def main(rank: int, world: int, folder: Path, job: str) -> None:
     # Processes start when they can, and fail in time.
     group = dist.new_group(timeout=timedelta(seconds=LIMIT))
     bind_group(ROLE, group)
-    JOBS[job](rank, world, folder)
-    sys.stdout.flush()
-    # Groups whose collectives have failed are not taken down in order.
-    os._exit(0)
 
 
 def say(**what: object) -> None:
@@ -66,7 +70,7 @@ def attempt(run: Callable[[], object]) -> None:
     begin = time.monotonic()
     try:
         run()
-    except (RankError, InputError, ValueError) as error:
+    except (RankError, InputError, ValueError, KeyboardInterrupt) as error:
         said = f"{type(error).__name__} {error}"
         in_time = time.monotonic() - begin < LIMIT + 5
         say(error=said, notes=getattr(error, "__notes__", []), in_time=in_time)
@@ -138,12 +142,27 @@ def check_own(rank: int, step: Any) -> None:
     torch.testing.assert_close(found, whole(rows(4)) + rank, rtol=1e-5, atol=1e-5)
 
 
+def destroyed(rank: int, world: int, folder: Path) -> None:
+    """Who destroys the groups and makes others goes on when the role is bound anew."""
+    step = load(rank, world, folder)
+    step(rows(4))
+    dist.destroy_process_group()
+    attempt(lambda: step(rows(4)))
+    attempt(lambda: step(rows(4).double()))
+    attempt(lambda: load(rank, world, folder))
+    join(rank, world, folder / "store_destroyed_again")
+    found = step(rows(4))
+    say(close=torch.allclose(found, whole(rows(4)), rtol=1e-5, atol=1e-5))
+
+
 def absent(rank: int, world: int, folder: Path) -> None:
-    """The last rank never loads a module."""
+    """The last rank does not load a module in time; all can load it afterwards."""
     if rank == world - 1:
         time.sleep(LIMIT + 2)
     else:
         attempt(lambda: load(rank, world, folder))
+    found = load(rank, world, folder)(rows(4))
+    say(close=torch.allclose(found, whole(rows(4)), rtol=1e-5, atol=1e-5))
 
 
 def breaking(end: Callable[[], object]) -> Callable[[int, int, Path], None]:
@@ -173,15 +192,21 @@ def raise_error() -> None:
     raise ValueError("no such row")
 
 
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
 JOBS: dict[str, Callable[[int, int, Path], None]] = {
     "results": results,
     "differences": differences,
     "numbers": numbers,
     "named": named,
+    "destroyed": destroyed,
     "absent": absent,
     "dies": breaking(lambda: os._exit(3)),
     "stalls": breaking(lambda: time.sleep(LIMIT + 4)),
     "raises": breaking(raise_error),
+    "interrupted": breaking(interrupt),
 }
 
 if __name__ == "__main__":

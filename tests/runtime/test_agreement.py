@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+from datetime import timedelta
+from typing import Any
 
-from dynaflow_dsl.runtime.agreement import _difference
+import pytest
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from dynaflow_dsl.runtime import RankError, agreement
+from dynaflow_dsl.runtime.agreement import _difference, compare_statements
 
 STATED = {
     "module": "halves.py",
@@ -50,3 +56,34 @@ def test_modules_that_say_nothing_of_their_collectives_have_one_graph() -> None:
     first = {**STATED, "operations": "", "collectives": ""}
     said = _difference([first, {**first, "graph": "h"}])
     assert said == "the graph is h on rank 1, and g on rank 0"
+
+
+def test_a_store_that_is_gone_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone:
+        """The store of a rank that has ended while others waited."""
+
+        def add(self, key: str, amount: int) -> int:
+            return 1
+
+        def set(self, key: str, value: str) -> None:
+            pass
+
+        def wait(self, keys: list[str], limit: timedelta) -> None:
+            raise dist.DistNetworkError("Connection reset by peer")
+
+        def check(self, keys: list[str]) -> bool:
+            raise dist.DistNetworkError("Broken pipe")
+
+    def gone(group: Any) -> Gone:
+        return Gone()
+
+    monkeypatch.setattr(agreement, "store_of", gone)
+    dist.init_process_group("fake", rank=1, world_size=2, store=FakeStore())
+    group: Any = dist.group.WORLD
+    try:
+        with pytest.raises(
+            RankError, match="DFS815: ranks of the group 'tp' have lost"
+        ):
+            compare_statements("tp", group, STATED)
+    finally:
+        dist.destroy_process_group()

@@ -133,6 +133,7 @@ def test_no_group_can_be_made_of_ranks_that_torch_does_not_know() -> None:
     groups.bind_group("a role", Own(0, 2))
     with pytest.raises(RankError, match="DFS817") as caught:
         groups.make_stream_groups(["a role:comm"])
+    assert "call bind_group('a role', group) with one that it has" in str(caught.value)
     assert "call bind_group('a role:comm', group)" in str(caught.value)
     # Who has one binds it.
     groups.bind_group("a role:comm", Own(0, 2))

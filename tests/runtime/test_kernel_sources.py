@@ -89,6 +89,21 @@ def test_nothing_else_does(package: Path, name: str) -> None:
     assert source_digest(add(package)) == before
 
 
+def test_a_package_goes_before_a_module_of_its_name(package: Path) -> None:
+    inner = package / "weave" / "tables" / "__init__.py"
+    inner.parent.mkdir()
+    inner.write_text("rows = 2\n")
+    found = list(_files(add(package)))
+    assert inner in found
+    assert package / "weave" / "tables.py" not in found
+
+
+def test_a_package_may_be_a_link(package: Path) -> None:
+    (package / "weave").rename(package / "checkout")
+    (package / "weave").symlink_to(package / "checkout", target_is_directory=True)
+    assert set(_files(add(package))) == {package / "weave" / name for name in USED}
+
+
 def test_lines_end_as_version_control_has_them(package: Path) -> None:
     before = source_digest(add(package))
     for name in USED:

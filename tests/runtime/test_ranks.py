@@ -11,7 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from dynaflow_dsl.runtime import RankError
+from dynaflow_dsl.runtime.agreement import Steps
+from dynaflow_dsl.runtime.ranks import Ranks
 from tests.end_to_end.building import build
 from tests.runtime import small_ranks
 
@@ -112,8 +117,40 @@ def test_graphs_of_ranks_may_differ_in_numbers_alone(folder: Path, job: str) -> 
                 assert f"the {name} is" not in said["error"]
 
 
-def test_a_rank_that_never_loads_is_named(folder: Path) -> None:
-    (said,), _ = run(folder, 2, "absent")
+def test_groups_that_are_destroyed_are_bound_anew(folder: Path) -> None:
+    for step, refused, loaded, after in run(folder, 2, "destroyed"):
+        assert step["error"].startswith(
+            "RankError DFS817: the group that played 'small' when the ranks met has "
+            "been destroyed: call bind_group('small', group)"
+        )
+        # What is wrong with the inputs comes first, and nobody is told of it.
+        assert refused["error"].startswith("InputError DFS802")
+        assert loaded["error"].startswith("RankError DFS817")
+        assert "bind_group('small', group) with one that it has made" in loaded["error"]
+        assert after == {"close": True}
+
+
+def test_no_graph_is_replayed_whose_communicators_are_destroyed() -> None:
+    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    ranks = Ranks(("a role",), {}, always=False)
+    group: Any = dist.group.WORLD
+    ranks._met["a role"] = group
+    ranks._steps["a role"] = Steps("a role", group, group)
+    try:
+        with ranks.replayed("halves, entry decode"):
+            pass
+    finally:
+        dist.destroy_process_group()
+    with (
+        pytest.raises(RankError, match=r"DFS817.*captured.*load the module again"),
+        ranks.replayed("halves, entry decode"),
+    ):
+        raise AssertionError("it is replayed")
+
+
+def test_a_rank_that_does_not_load_in_time_is_named(folder: Path) -> None:
+    (said, *after), late = run(folder, 2, "absent")
+    assert after == late == [{"close": True}]
     assert said["in_time"]
     assert (
         "rank 1 of the group 'small' did not load a module within 8 s" in said["error"]
@@ -133,9 +170,18 @@ def test_a_rank_that_is_gone_or_late(folder: Path, world: int, job: str) -> None
         assert f"on rank {rank} of the group 'small:comm'" in said["error"]
 
 
-def test_a_rank_that_raises_says_why_to_the_others(folder: Path) -> None:
-    (first,), (second,) = run(folder, 2, "raises")
-    assert second["error"] == "ValueError no such row"
+@pytest.mark.parametrize(
+    ("job", "raised", "told"),
+    [
+        ("raises", "ValueError no such row", "(rank 1: ValueError: no such row)"),
+        ("interrupted", "KeyboardInterrupt ", "(rank 1: KeyboardInterrupt)"),
+    ],
+)
+def test_a_rank_that_raises_says_why_to_the_others(
+    folder: Path, job: str, raised: str, told: str
+) -> None:
+    (first,), (second,) = run(folder, 2, job)
+    assert second["error"] == raised
     assert second["notes"] == ["in compute[0], layer 1 · test.dfs:13:13"]
     assert first["error"].startswith("RankError DFS816: the collective of reduce[")
-    assert "(rank 1: ValueError: no such row)" in first["error"]
+    assert told in first["error"]

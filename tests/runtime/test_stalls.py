@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 
+import pytest
+
 from dynaflow_dsl.runtime.stalls import StallWatch, before
 
 
@@ -187,6 +189,48 @@ def test_inputs_that_are_refused_do_not_end_the_step_before() -> None:
     assert len(device.after(37)) == 1
 
 
+class Hanging:
+    """A device on which no step ends before the test says so."""
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+
+    def begun(self, number: int) -> None:
+        """It comes to nothing."""
+
+    def standing(self) -> list[int]:
+        return []
+
+    def mark(self) -> Callable[[], bool]:
+        return self.done.is_set
+
+
+def test_nobody_watches_for_a_module_that_is_gone() -> None:
+    watch = StallWatch(Hanging())
+    watch.watch(timedelta(seconds=0.2))
+    thread = watch._thread
+    assert thread is not None
+    assert thread.is_alive()
+    del watch
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_a_step_is_watched_when_its_module_is_gone() -> None:
+    device, ended = Hanging(), threading.Event()
+    watch = StallWatch(device, tell=lambda _: None, end=ended.set)
+    watch.begin("halves, entry decode")
+    watch.end()
+    watch.watch(timedelta(seconds=0.2))
+    thread = watch._thread
+    assert thread is not None
+    del watch
+    assert ended.wait(60)
+    device.done.set()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
 def test_it_is_told_before_the_end_of_the_process() -> None:
     assert before(600) == 590
     assert before(20) == 18
@@ -211,6 +255,14 @@ watch.end()
 print("issued", flush=True)
 threading.Event().wait()
 """
+
+
+@pytest.mark.parametrize("stdout", ["None", "open('/dev/full', 'w')"])
+def test_the_process_ends_whatever_became_of_its_output(stdout: str) -> None:
+    text = f"import sys\nsys.stdout = {stdout}\nprint('lost')\n{HANGING}"
+    text = text.replace(", flush=True", "")
+    ended = subprocess.run([sys.executable, "-c", text], timeout=120)
+    assert ended.returncode == 1
 
 
 def test_the_process_ends_though_its_main_thread_waits_for_good() -> None:
