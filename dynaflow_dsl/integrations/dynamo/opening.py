@@ -101,12 +101,18 @@ class Opening:
         compiled is that dimension, unless the graph does not fit then; `sizes` are
         those of dimensions that no input of the graph has. Only of inputs that have one
         of the `wanted` dimensions, those of the schedule: others are rather weights of
-        a kind.
+        a kind. Of a call with a single row nobody can tell.
         """
         if self.mistaken is None and not self.guessed:
-            found = _by_size(inputs, dims, sizes)
+            known = _sizes(inputs, dims, sizes)
+            found = _by_size(inputs, dims, known)
+            single = any(known.get(name) == 1 for name in wanted)
             self.guessed.update(
-                {key: axes for key, axes in found.items() if {*axes} & {*wanted}}
+                {
+                    key: axes
+                    for key, axes in found.items()
+                    if {*axes} & {*wanted} or (single and any(axes))
+                }
             )
         return self.guessed
 
@@ -221,27 +227,35 @@ def _axes(
                     yield OpenAxis(tensor, number, known)
 
 
-def _by_size(
+def _sizes(
     inputs: Inputs,
     dims: Mapping[str, tuple[str | None, ...]],
     elsewhere: Mapping[str, int],
-) -> dict[str, tuple[str | None, ...]]:
+) -> dict[str, int]:
+    """The sizes of named dimensions in the call that is being compiled."""
     sizes: dict[str, int] = {}
     for item in inputs.steps:
         for number, size in enumerate(item.sizes):
             name = _name(item, number, dims)
-            if name is not None and size is not None and size > 1:
+            if name is not None and size is not None:
                 sizes.setdefault(name, size)
-    for name, size in elsewhere.items():
-        if size > 1:
-            sizes.setdefault(name, size)
+    return {**elsewhere, **sizes}
+
+
+def _by_size(
+    inputs: Inputs,
+    dims: Mapping[str, tuple[str | None, ...]],
+    known: Mapping[str, int],
+) -> dict[str, tuple[str | None, ...]]:
+    # A size of one is that of any axis.
+    sizes = {name: size for name, size in known.items() if size > 1}
     found: dict[str, tuple[str | None, ...]] = {}
     for item in inputs.steps:
         if item.key in dims:
             continue
         axes: list[str | None] = []
         for size in item.sizes:
-            fits = (n for n, known in sizes.items() if known == size and n not in axes)
+            fits = (n for n, each in sizes.items() if each == size and n not in axes)
             axes.append(next(fits, None))
         found.setdefault(item.key, tuple(axes))
     return found

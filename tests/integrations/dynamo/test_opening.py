@@ -112,6 +112,42 @@ def test_all_axes_of_an_input_with_rows_are_found(tmp_path: Path) -> None:
     assert len(report().graphs) == 1
 
 
+class Attending(Stack):
+    """Its mask has the length of the text, to the model's code too."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * mask[:, :, None]
+
+
+@pytest.mark.parametrize("first", [4, 1])
+def test_a_single_row_does_not_tell_which_inputs_have_rows(
+    first: int, tmp_path: Path
+) -> None:
+    """The last batch of a data set may have one: it is Inductor's, whatever its mask."""
+    model = evaluated(Attending())
+    step = compiled(model, write(tmp_path), dims={"x": ("batch", "seq", None)})
+    for rows, tokens in ((first, 6), (5, 3), (1, 7), (1, 3)):
+        x, mask = torch.randn(rows, tokens, 8), torch.randn(rows, tokens)
+        torch.testing.assert_close(step(x, mask), model(x, mask))
+    assert shapes() == {"x": ("batch", "seq", 8), "mask": ("batch", "seq")}
+    reasons = {each.reason for each in report().graphs if each.module is None}
+    assert reasons == {"batch is 1 in it, too few for the pieces of the split"}
+
+
+def test_a_single_row_that_a_select_takes(tmp_path: Path) -> None:
+    text = f"""{HALVES}
+select by_rows:
+    when batch >= 2: halves
+    else:            sequential
+"""
+    model = evaluated(Attending())
+    step = compiled(model, write(tmp_path, text), dims={"x": ("batch", "seq", None)})
+    for rows, tokens in ((1, 6), (4, 6), (1, 7)):
+        x, mask = torch.randn(rows, tokens, 8), torch.randn(rows, tokens)
+        torch.testing.assert_close(step(x, mask), model(x, mask))
+    assert all(each.module is not None for each in report().graphs)
+
+
 def test_open_axes_that_nobody_names_are_one_where_they_are_equal(
     tmp_path: Path,
 ) -> None:
