@@ -136,16 +136,27 @@ def test_a_single_row_does_not_tell_which_inputs_have_rows(
 
 def test_a_single_row_that_a_select_takes(tmp_path: Path) -> None:
     text = f"""{HALVES}
+schedule whole:
+    stream side
+
+    each layer in .layers.*:
+        part expand on side = .norm + .up
+        part reduce = rest
+
+        order:
+            expand
+            reduce
+
 select by_rows:
     when batch >= 2: halves
-    else:            sequential
+    else:            whole
 """
     model = evaluated(Attending())
     step = compiled(model, write(tmp_path, text), dims={"x": ("batch", "seq", None)})
     for rows, tokens in ((1, 6), (4, 6), (1, 7)):
         x, mask = torch.randn(rows, tokens, 8), torch.randn(rows, tokens)
         torch.testing.assert_close(step(x, mask), model(x, mask))
-    assert all(each.module is not None for each in report().graphs)
+    assert all(each.module is not None for each in report().graphs), report()
 
 
 def test_open_axes_that_nobody_names_are_one_where_they_are_equal(
