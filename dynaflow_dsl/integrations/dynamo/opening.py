@@ -34,7 +34,8 @@ class Opening:
     ties a dimension to one of these, it can be open only together with it. `tried` are
     the dimensions for which that was found out. `learned` are names of axes of values
     that a graph before this one made. `guessed` are those of inputs that `dims` leaves
-    out, by their sizes, until the graph turns out not to fit so (`mistaken` says why).
+    out, by their sizes, until the graph turns out not to fit so: then they are
+    `dropped`, and `mistaken` says why.
     `marked` are tensors of the caller whose marks are to be taken off.
     """
 
@@ -43,6 +44,7 @@ class Opening:
     tried: set[str] = field(default_factory=set)
     learned: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
     guessed: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
+    dropped: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
     mistaken: DiagnosticError | None = None
     asked: list[OpenAxis] = field(default_factory=list)
     marked: list[OpenAxis] = field(default_factory=list)
@@ -70,6 +72,7 @@ class Opening:
         self.tried.clear()
         self.learned.clear()
         self.guessed.clear()
+        self.dropped.clear()
         self.mistaken = None
         self.asked.clear()
         self.refused = None
@@ -129,6 +132,7 @@ class Opening:
             for number, name in enumerate(self.guessed.get(item.key, ()))
             if name is not None
         }
+        self.dropped.update(self.guessed)
         self.guessed.clear()
         self.mistaken = error
         self.named -= wrong
@@ -141,10 +145,19 @@ class Opening:
 
     def better(self, error: DiagnosticError) -> DiagnosticError:
         """The error that says what is wrong: the one with what was guessed, where the
-        one without it is that `dims` does not say so."""
-        if self.mistaken is not None and isinstance(error, NotSaid):
-            return self.mistaken
-        return error
+        one without it is that `dims` does not say so.
+
+        Where the model's code has other names for these axes, the guess was wrong, and
+        so is what was found with it.
+        """
+        if self.mistaken is None or not isinstance(error, NotSaid):
+            return error
+        wrong = any(
+            guessed is not None and name is not None and guessed != name
+            for key, axes in error.axes.items()
+            for guessed, name in zip(self.dropped.get(key, ()), axes, strict=False)
+        )
+        return error if wrong else self.mistaken
 
     def open_named(
         self,

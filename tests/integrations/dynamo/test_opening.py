@@ -123,7 +123,7 @@ class Attending(Stack):
 def test_a_single_row_does_not_tell_which_inputs_have_rows(
     first: int, tmp_path: Path
 ) -> None:
-    """The last batch of a data set may have one: it is Inductor's, whatever its mask."""
+    """The last batch of a data set may have one: it is Inductor's."""
     model = evaluated(Attending())
     step = compiled(model, write(tmp_path), dims={"x": ("batch", "seq", None)})
     for rows, tokens in ((first, 6), (5, 3), (1, 7), (1, 3)):
@@ -188,6 +188,24 @@ def test_of_two_errors_the_one_that_is_no_missing_name(tmp_path: Path) -> None:
         torch.randn(4, 1),
     )
     assert found.code == "DFS201"
+
+
+def test_a_guess_that_cannot_be_right_is_not_blamed_on_dims(tmp_path: Path) -> None:
+    """A mask of pairs of tokens, in a call with as many rows as tokens."""
+
+    class Model(Stack):
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            scores = x @ x.transpose(1, 2) + mask
+            return super().forward(torch.softmax(scores, -1) @ x)
+
+    dims = {"x": ("batch", "seq", None)}
+    step = compiled(evaluated(Model()), write(tmp_path), dims=dims)
+    found = refused(step, torch.randn(4, 4, 8), torch.randn(4, 4))
+    assert (found.code, found.message) == (
+        "DFS821",
+        "axis 0 of 'mask' is seq to the model's code, and 'dims' does not say so",
+    )
+    assert found.helps[0].endswith('{..., "mask": ("seq", "seq")}}')
 
 
 class WeighedBlock(Block):
