@@ -4,6 +4,12 @@ Each has a reference in plain PyTorch, which also runs where its ranks share no 
 on CPU, over a stand-in group, and between machines.
 """
 
+from dynaflow_dsl.kernels.combining import (
+    push_combine,
+    push_combine_add,
+    reduce_combine,
+    reduce_combine_add,
+)
 from dynaflow_dsl.kernels.copied import (
     copied_all_gather,
     copied_all_reduce,
@@ -11,12 +17,7 @@ from dynaflow_dsl.kernels.copied import (
     copied_all_to_all,
     copied_reduce_scatter,
 )
-from dynaflow_dsl.kernels.exchange import (
-    gather_dispatch,
-    push_combine,
-    push_dispatch,
-    reduce_combine,
-)
+from dynaflow_dsl.kernels.exchange import gather_dispatch, push_dispatch
 from dynaflow_dsl.kernels.reduction import all_reduce_add_norm
 
 __all__ = [
@@ -28,6 +29,8 @@ __all__ = [
     "copied_reduce_scatter",
     "gather_dispatch",
     "push_combine",
+    "push_combine_add",
     "push_dispatch",
     "reduce_combine",
+    "reduce_combine_add",
 ]

@@ -2,33 +2,29 @@
 
 Every rank is told all ranks' choices, so each finds by itself which tokens are for its
 experts and where they stand. A token goes to a rank once, however many experts it has
-there, and comes back as one sum. `gather_dispatch` and `reduce_combine` bring all rows
-to all ranks by copy engine; `push_dispatch` and `push_combine` store only those that
-are wanted, from SMs.
+there, and comes back as one sum (see `combining`). `gather_dispatch` brings all rows to
+all ranks by copy engine; `push_dispatch` stores only those that are wanted, from SMs.
+Where GPUs do not reach each other's memory, both bring all rows to all ranks through
+that of the host.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
+from dynaflow_dsl.kernels.host import HostPeers
 from dynaflow_dsl.kernels.peers import (
     Peers,
     SharedBuffer,
     copy_to_all,
     copy_to_others,
-    others,
 )
 from dynaflow_dsl.kernels.routing import Places, find_places
 from dynaflow_dsl.kernels.tiles import Tile, aligned, power_of_two
-from dynaflow_dsl.kernels.transports import peers_of
+from dynaflow_dsl.kernels.transports import transport_of
 from dynaflow_dsl.runtime.kernels import kernel
 
 _OPERATORS = torch.ops.dynaflow
-
-# Sums of several rows are kept in float32 while a tile is under way.
-_SUM_TILE = 16 * 1024
 
 
 def dispatched(
@@ -63,10 +59,12 @@ def gather_dispatch(
     a rank wants are put in order by a grid of `programs`. More tokens than a rank has
     room for stop the program on the device.
     """
-    peers = peers_of(group, tokens)
+    peers = transport_of(group, tokens)
     if peers is None:
         return dispatched(tokens, experts, room, local, ranks, group)
     rows = tokens.reshape(-1, tokens.shape[-1]).contiguous()
+    if isinstance(peers, HostPeers):
+        return dispatch_by_host(peers, rows, experts, room, local, programs)
     sent, choices = _begin_dispatch(peers, rows, experts)
     copy_to_others(peers, sent, rows)
     return _end_dispatch(peers, rows, sent, choices, room, local, programs)
@@ -89,10 +87,12 @@ def push_dispatch(
     """
     from dynaflow_dsl.kernels import exchange_launches
 
-    peers = peers_of(group, tokens)
+    peers = transport_of(group, tokens)
     if peers is None:
         return dispatched(tokens, experts, room, local, ranks, group)
     rows = tokens.reshape(-1, tokens.shape[-1]).contiguous()
+    if isinstance(peers, HostPeers):
+        return dispatch_by_host(peers, rows, experts, room, local, programs)
     sent, choices = _begin_dispatch(peers, rows, experts)
     count, width = rows.shape
     tile = Tile.of(width, rows.itemsize)
@@ -142,6 +142,19 @@ def _end_dispatch(
     return receive(rows, sent.of_rank[peers.rank], places, room, programs)
 
 
+def dispatch_by_host(
+    peers: HostPeers,
+    rows: torch.Tensor,
+    experts: torch.Tensor,
+    room: int,
+    local: int,
+    programs: int,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """`dispatch` of rows [tokens, width], where all come through the host."""
+    places = find_places(peers.everyones(experts), local, peers.rank)
+    return receive(rows, peers.everyones(rows), places, room, programs)
+
+
 def receive(
     own: torch.Tensor, sent: torch.Tensor, places: Places, room: int, programs: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -185,196 +198,3 @@ def receive(
     )
     torch._assert_async(fits, "a rank has no room for its experts' tokens")
     return received, ends, arrived
-
-
-def combined(
-    rows: torch.Tensor,
-    experts: torch.Tensor,
-    weights: torch.Tensor,
-    arrived: torch.Tensor,
-    residual: torch.Tensor,
-    local: int,
-    ranks: int,
-    group: str,
-) -> torch.Tensor:
-    """Reference: `dynaflow_dsl.models.exchange.combine`, added to the residual.
-
-    `residual`, [..., width], has a row for each token.
-    """
-    made: torch.Tensor = _OPERATORS.combine(
-        rows, experts, weights, arrived, local, ranks, group
-    )
-    return residual + made.view(residual.shape)
-
-
-@kernel(reference=combined, mutates=(), communicator="ep", uses=("exchange",))
-def reduce_combine(
-    rows: torch.Tensor,
-    experts: torch.Tensor,
-    weights: torch.Tensor,
-    arrived: torch.Tensor,
-    residual: torch.Tensor,
-    local: int,
-    ranks: int,
-    group: str,
-    programs: int = 32,
-) -> torch.Tensor:
-    """`combine` whose sums over choices are made where the experts are.
-
-    Each rank sends one sum for a token, rounded once to the dtype of `rows`, and by
-    copy engine for all tokens; the sums of ranks and the residual are added by one
-    kernel. `programs` is the size of the grids. A residual of another dtype goes by the
-    reference.
-    """
-    peers = peers_of(group, rows)
-    if peers is None or rows.dtype != residual.dtype:
-        return combined(rows, experts, weights, arrived, residual, local, ranks, group)
-    results = Results.tell(peers, rows, experts, weights, local)
-    partials = results.buffer(peers)
-    sums = torch.empty_like(partials.of_rank[peers.rank])
-    sum_for_others(results, sums, programs, push=False)
-    for rank in others(peers.rank, peers.size):
-        there = partials.of_rank[rank][peers.rank]
-        there.copy_(sums[rank], non_blocking=True)
-    peers.barrier("combined")
-    return add_sums(results, partials.of_rank[peers.rank], residual, programs)
-
-
-@kernel(reference=combined, mutates=(), communicator="ep", uses=("exchange",))
-def push_combine(
-    rows: torch.Tensor,
-    experts: torch.Tensor,
-    weights: torch.Tensor,
-    arrived: torch.Tensor,
-    residual: torch.Tensor,
-    local: int,
-    ranks: int,
-    group: str,
-    programs: int = 32,
-) -> torch.Tensor:
-    """`reduce_combine` that stores its sums straight into the memory of their ranks.
-
-    Only of tokens that chose an expert of this rank. A residual of another dtype goes
-    by the reference.
-    """
-    peers = peers_of(group, rows)
-    if peers is None or rows.dtype != residual.dtype:
-        return combined(rows, experts, weights, arrived, residual, local, ranks, group)
-    results = Results.tell(peers, rows, experts, weights, local)
-    partials = results.buffer(peers)
-    sum_for_others(results, partials.addresses, programs, push=True)
-    peers.barrier("combined")
-    return add_sums(results, partials.of_rank[peers.rank], residual, programs)
-
-
-@dataclass(frozen=True, slots=True)
-class Results:
-    """What a rank's experts made, and for whom.
-
-    `rows` is [room, width]; `weights`, [ranks, tokens, choices], are all ranks'.
-    """
-
-    rows: torch.Tensor
-    weights: torch.Tensor
-    places: Places
-
-    @classmethod
-    def tell(
-        cls,
-        peers: Peers,
-        rows: torch.Tensor,
-        experts: torch.Tensor,
-        weights: torch.Tensor,
-        local: int,
-    ) -> Results:
-        """The results of this rank, after all were told all choices and weights.
-
-        When it returns, the sums of the last call have been read on all ranks.
-        """
-        shape = (peers.size, *experts.shape)
-        choices = peers.buffer("combined_choices", shape, experts.dtype)
-        factors = peers.buffer("combined_weights", shape, weights.dtype)
-        # Without this one nobody knows that the last call has read what it got.
-        peers.barrier("combined_choices")
-        copy_to_all(peers, choices, experts)
-        copy_to_all(peers, factors, weights)
-        peers.barrier("combined_choices")
-        everyones = choices.of_rank[peers.rank]
-        places = find_places(everyones, local, peers.rank)
-        return cls(rows.contiguous(), factors.of_rank[peers.rank], places)
-
-    def buffer(self, peers: Peers) -> SharedBuffer:
-        """Where the sums of all ranks arrive, a share for each."""
-        tokens, width = self.weights.shape[1], self.rows.shape[1]
-        return peers.buffer("combined", (peers.size, tokens, width), self.rows.dtype)
-
-    @property
-    def narrow(self) -> bool:
-        """Whether products with the weights have the dtype of the rows."""
-        wide = torch.promote_types(self.rows.dtype, self.weights.dtype)
-        return wide == self.rows.dtype
-
-
-def sum_for_others(
-    results: Results, targets: torch.Tensor, programs: int, *, push: bool
-) -> None:
-    """Write the sums for all other ranks' tokens.
-
-    `targets` is [ranks, tokens, width]; with `push`, it has the addresses of all ranks'
-    such buffers, and the sums go into this rank's share of each.
-    """
-    from dynaflow_dsl.kernels import exchange_launches
-
-    ranks, tokens, choices = results.weights.shape
-    width = results.rows.shape[1]
-    tile = Tile.of(width, results.rows.itemsize, _SUM_TILE)
-    grid = (tile.programs((ranks - 1) * tokens, programs),)
-    exchange_launches.sum_for_others[grid](
-        results.rows,
-        results.places.of_choice,
-        results.weights,
-        targets,
-        tokens,
-        width,
-        results.places.rank,
-        RANKS=ranks,
-        CHOICES=choices,
-        NARROW=results.narrow,
-        PUSH=push,
-        ALIGNED=aligned(width, results.rows.itemsize),
-        ROWS=tile.rows,
-        BLOCK=tile.block,
-        num_warps=tile.warps,
-    )
-
-
-def add_sums(
-    results: Results, partials: torch.Tensor, residual: torch.Tensor, programs: int
-) -> torch.Tensor:
-    """`residual` and the sums of all ranks; `partials` are those of the others."""
-    from dynaflow_dsl.kernels import exchange_launches
-
-    ranks, tokens, choices = results.weights.shape
-    width = results.rows.shape[1]
-    summed = residual.new_empty(residual.shape)
-    tile = Tile.of(width, results.rows.itemsize, _SUM_TILE)
-    exchange_launches.add_sums[(tile.programs(tokens, programs),)](
-        results.rows,
-        results.places.of_choice,
-        results.weights,
-        results.places.experts,
-        partials,
-        residual.contiguous(),
-        summed,
-        tokens,
-        width,
-        results.places.local,
-        results.places.rank,
-        RANKS=ranks,
-        CHOICES=choices,
-        NARROW=results.narrow,
-        ROWS=tile.rows,
-        BLOCK=tile.block,
-        num_warps=tile.warps,
-    )
-    return summed

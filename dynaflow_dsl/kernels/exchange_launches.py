@@ -332,14 +332,15 @@ def add_sums(
     RANKS: tl.constexpr,
     CHOICES: tl.constexpr,
     NARROW: tl.constexpr,
+    ADD: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """For each token of this rank, its residual and the sums of all ranks, in order.
+    """For each token of this rank, the sums of all ranks, in order.
 
     Those of others lie in `partials`, [RANKS, tokens, width], where the token chose an
-    expert of theirs; this rank's own is made here. They are added in float32, and that
-    is rounded before the residual is added.
+    expert of theirs; this rank's own is made here. They are added in float32; with
+    ADD, that is rounded and the token's residual added.
     """
     kind = rows.dtype.element_ty
     column = tl.arange(0, BLOCK)
@@ -376,6 +377,7 @@ def add_sums(
                 partial = tl.load(partials + before + start, mask=mask, other=0.0)
                 total += partial.to(tl.float32)
         mask = there[:, None] & inside
-        rounded = total.to(kind).to(tl.float32)
-        rounded += tl.load(residual + start, mask=mask, other=0.0).to(tl.float32)
-        tl.store(summed + start, rounded.to(kind), mask=mask)
+        if ADD:
+            total = total.to(kind).to(tl.float32)
+            total += tl.load(residual + start, mask=mask, other=0.0).to(tl.float32)
+        tl.store(summed + start, total.to(kind), mask=mask)

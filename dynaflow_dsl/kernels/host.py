@@ -42,6 +42,10 @@ class HostPeers:
         """What they do together."""
         return HostCollectives(self.rank, self.size, self._begin)
 
+    def everyones(self, tensor: torch.Tensor) -> torch.Tensor:
+        """What all ranks have of this, [ranks, ...]."""
+        return self.collectives.all_gather(tensor, 0).view(self.size, *tensor.shape)
+
     def _begin(self, capacity: int) -> Pipeline:
         """A pipeline on the current stream; a collective where slots are made for it.
 

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from dynaflow_dsl.kernels.exchange import (
-    gather_dispatch,
+from dynaflow_dsl.kernels.combining import (
     push_combine,
-    push_dispatch,
+    push_combine_add,
     reduce_combine,
+    reduce_combine_add,
 )
+from dynaflow_dsl.kernels.exchange import gather_dispatch, push_dispatch
 from dynaflow_dsl.models import exchange
 from tests.kernels.ranks import Rank, World
 
@@ -21,7 +22,9 @@ LOCAL, CHOICES = 3, 2
 
 WAYS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "push": (push_dispatch, push_combine),
+    "push and add": (push_dispatch, push_combine_add),
     "gather": (gather_dispatch, reduce_combine),
+    "gather and add": (gather_dispatch, reduce_combine_add),
 }
 
 
@@ -67,10 +70,11 @@ def exchanged(
     number = torch.searchsorted(sent[1], row, right=True)
     results = (sent[0] * (1 + number[:, None])).to(rows.dtype)
     given = (results, experts[rank], weights[rank], sent[2])
-    if bring is not None:
+    if bring in (push_combine_add, reduce_combine_add):
         back = bring(*given, residual[rank], LOCAL, ranks, role, **options)
     else:
-        made = exchange.combine._init_fn(*given, LOCAL, ranks, role)
+        combine = exchange.combine._init_fn if bring is None else bring
+        made = combine(*given, LOCAL, ranks, role, **options)
         back = residual[rank] + made.view(residual[rank].shape)
     return [*sent, back]
 

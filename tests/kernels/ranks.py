@@ -6,11 +6,12 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 import torch
 
+from dynaflow_dsl.kernels.host import HostPeers
 from dynaflow_dsl.kernels.peers import Buffers, SharedBuffer
 
 T = TypeVar("T")
@@ -19,7 +20,12 @@ T = TypeVar("T")
 def meet(monkeypatch: pytest.MonkeyPatch) -> dict[str, Rank]:
     """Lets the kernels find their rank by the role that they are called with."""
     found: dict[str, Rank] = {}
-    for place in ("reduction.peers_of", "exchange.peers_of", "copied.transport_of"):
+    for place in (
+        "reduction.peers_of",
+        "exchange.transport_of",
+        "combining.transport_of",
+        "copied.transport_of",
+    ):
         monkeypatch.setattr(
             f"dynaflow_dsl.kernels.{place}", lambda role, tensor: found.get(role)
         )
@@ -92,3 +98,41 @@ class Rank:
             self.world.meeting.wait()
         finally:
             self.world.turn.acquire()
+
+
+class HostRank(HostPeers):
+    """One rank of a world whose ranks have memory of the host in common."""
+
+    def __init__(self, seat: Rank) -> None:
+        super().__init__("ep", torch.device("cpu"), seat.rank, seat.size, lambda _: [])
+        self.seat = seat
+
+    @property
+    def collectives(self) -> Any:
+        """What `HostCollectives` does, by turns of the ranks."""
+        return WorldCollectives(self.seat)
+
+
+@dataclass
+class WorldCollectives:
+    """The two of `HostCollectives` that exchanges use; sizes are not cut."""
+
+    seat: Rank
+
+    def all_gather(self, tensor: torch.Tensor, chunks: int) -> torch.Tensor:
+        assert chunks == 0
+        return torch.cat(self._everyones(tensor))
+
+    def all_to_all(self, tensor: torch.Tensor, chunks: int) -> torch.Tensor:
+        assert chunks == 0
+        shares = [one.chunk(self.seat.size) for one in self._everyones(tensor)]
+        return torch.cat([one[self.seat.rank] for one in shares])
+
+    def _everyones(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        assert tensor.is_contiguous()
+        shape = (self.seat.size, *tensor.shape)
+        table = self.seat.buffer("host", shape, tensor.dtype)
+        self.seat.barrier("host")
+        table.of_rank[0][self.seat.rank].copy_(tensor)
+        self.seat.barrier("host")
+        return [one.clone() for one in table.of_rank[0]]

@@ -248,7 +248,7 @@ def test_the_line_of_a_call_of_what_is_all_torch(tmp_path: Path) -> None:
     found = refused(torch.compile(model, backend="dynaflow", options=options))
     assert found.message.startswith("'dims' names 'inputs'")
     (note,) = found.notes
-    place = r"in a call of Sequential\.forward \(.*dynamo/test_refusals\.py:\d+\)"
+    place = r"in a call of Sequential\.forward \(.*dynamo/compiling\.py:\d+\)"
     assert re.fullmatch(place, note)
 
 

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch.testing import assert_close
 
-from dynaflow_dsl.kernels import exchange as kernels_exchange
+from dynaflow_dsl.kernels import combining
 from dynaflow_dsl.kernels.routing import find_places
 from dynaflow_dsl.models import exchange
 from tests.kernels.exchanges import (
@@ -16,7 +19,7 @@ from tests.kernels.exchanges import (
     exchanged,
     routed,
 )
-from tests.kernels.ranks import Rank, World
+from tests.kernels.ranks import HostRank, Rank, World
 
 WIDTH = 12
 
@@ -24,6 +27,7 @@ FLOAT, BRAIN = torch.float32, torch.bfloat16
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("seat", [lambda rank: rank, HostRank], ids=["devices", "host"])
 @pytest.mark.parametrize(
     ("ranks", "tokens", "how", "dtype", "weights_dtype", "full", "width"),
     [
@@ -45,6 +49,7 @@ FLOAT, BRAIN = torch.float32, torch.bfloat16
 def test_exchanged_rows_are_those_of_the_collectives(
     meeting: dict[str, Rank],
     monkeypatch: pytest.MonkeyPatch,
+    seat: Callable[[Rank], Any],
     way: str,
     ranks: int,
     tokens: int,
@@ -69,7 +74,7 @@ def test_exchanged_rows_are_those_of_the_collectives(
         return first + exchanged(send, None, k, -rows, *given)
 
     def work(rank: Rank) -> list[torch.Tensor]:
-        meeting[f"ep{rank.rank}"] = rank
+        meeting[f"ep{rank.rank}"] = seat(rank)
         first = exchanged(*WAYS[way], rank.rank, rows, *given)
         # A second call may not disturb what the first one returned.
         return first + exchanged(*WAYS[way], rank.rank, -rows, *given, programs=2)
@@ -141,12 +146,12 @@ def test_places(ranks: int, tokens: int, local: int) -> None:
         assert torch.equal(found, wanted)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [way for way in WAYS if "add" in way])
 def test_a_residual_of_another_dtype_goes_by_the_reference(
     meeting: dict[str, Rank], monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     """The kernels write what they add in the dtype of the rows."""
-    monkeypatch.setattr(kernels_exchange, "combined", lambda *given: "reference")
+    monkeypatch.setattr(combining, "combined_and_added", lambda *given: "reference")
     meeting["ep0"] = Rank(World(2), 0)
     rows, experts = torch.ones(4, WIDTH, dtype=BRAIN), torch.zeros(2, 2).long()
     arrived, residual = torch.zeros(2, LOCAL).long(), torch.ones(2, WIDTH)
