@@ -240,6 +240,9 @@ def _write(reporter: Reporter, files: ModuleFiles, current: ModuleText) -> None:
     if stored.module is not None and not stored.module.startswith(MARK):
         reason = "there is a file that is not a generated module"
         raise not_written(files.module, reason, "choose another folder with -o")
+    if stored.module is None and may_be_lost(stored, current):
+        reason = "there is a file that is not the map of a generated module"
+        raise not_written(files.map, reason, "choose another folder with -o")
     for rule in (unknown_format, of_another):
         if (found := rule(name, stored, current)) is not None:
             reporter.show(told([found], by_command("")))

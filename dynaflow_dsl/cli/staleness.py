@@ -73,6 +73,8 @@ def compare(
     if stored == current:
         return ()
     if stored.module is None:
+        if _foreign_map(stored):
+            return (_no_map(name),)
         return (_stale("DFS501", f"{name} is missing", State.MISSING),)
     if not stored.module.startswith(MARK):
         return (_foreign(name),)
@@ -126,9 +128,11 @@ def may_be_lost(stored: ModuleText, current: ModuleText) -> bool:
 
     It is no generated module, one of a later format, edited by hand, without the map
     that would tell, or made from something else. A program that writes modules by
-    itself leaves those alone.
+    itself leaves those alone, and a file in the map's place that is none.
     """
-    if stored.module is None or stored.module == current.module:
+    if stored.module is None:
+        return _foreign_map(stored)
+    if stored.module == current.module:
         return False
     return (
         not stored.module.startswith(MARK)
@@ -267,11 +271,26 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
+def _foreign_map(stored: ModuleText) -> bool:
+    """Whether what lies in a map's place, beside no module, is something else."""
+    return stored.map is not None and "body" not in (read_map(stored.map) or {})
+
+
 def _foreign(name: str) -> Difference:
     found = Diagnostic(
         code="DFS501",
         message=f"{name} is not a generated module",
         notes=(f"a generated module begins with '{MARK.strip()}'",),
+    )
+    return Difference(State.FOREIGN, found)
+
+
+def _no_map(name: str) -> Difference:
+    place = f"{name.removesuffix('.py')}.map.json"
+    found = Diagnostic(
+        code="DFS501",
+        message=f"{place} is not the map of a generated module",
+        notes=(f"it lies where {name}, which is not there yet, has its map",),
     )
     return Difference(State.FOREIGN, found)
 

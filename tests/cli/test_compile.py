@@ -228,6 +228,18 @@ def test_other_files_are_not_overwritten(workspace: Workspace, capsys: Capture) 
     assert workspace.module.read_text() == "mine = 1\n"
 
 
+def test_a_file_where_a_map_belongs_is_not_overwritten(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    place = workspace.module.with_suffix(".map.json")
+    place.parent.mkdir()
+    place.write_text('{"mine": 1}')
+    assert workspace.compile() == 2
+    assert "is not the map of a generated module" in capsys.readouterr().err
+    assert place.read_text() == '{"mine": 1}'
+    assert not workspace.module.exists()
+
+
 def test_two_files_may_not_make_one_module(
     workspace: Workspace, capsys: Capture
 ) -> None:

@@ -174,6 +174,9 @@ def test_text_that_is_no_python_differs_from_the_first_function_on() -> None:
     ("stored", "lost"),
     [
         (ModuleText(None, None), False),
+        (ModuleText(None, written().map), False),
+        (ModuleText(None, '{"mine": 1}'), True),
+        (ModuleText(None, "mine"), True),
         (written(MODULE.replace("hidden, 2", "hidden, 3")), False),
         (ModuleText(MODULE, None), False),
         (ModuleText(MODULE.replace("hidden, 2", "hidden, 3"), None), True),
@@ -186,6 +189,15 @@ def test_text_that_is_no_python_differs_from_the_first_function_on() -> None:
 )
 def test_what_writing_over_a_module_could_lose(stored: ModuleText, lost: bool) -> None:
     assert may_be_lost(stored, written()) == lost
+
+
+def test_a_file_in_the_place_of_a_map_is_not_called_missing() -> None:
+    (found,) = found_in(ModuleText(None, '{"mine": 1}'), written())
+    assert (found.code, found.message) == (
+        "DFS501",
+        "executors/sample.map.json is not the map of a generated module",
+    )
+    assert codes(ModuleText(None, written().map), written()) == ["DFS501"]
 
 
 def test_a_module_of_something_else_is_not_called_stale() -> None:

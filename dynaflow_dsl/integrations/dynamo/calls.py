@@ -136,6 +136,8 @@ class GraphCall:
 def _output(output: Output, given: Sequence[Any], results: Any) -> Any:
     if output.result is not None:
         return next(results)
+    if output.given is not None:
+        return given[output.given]
     if output.factor is None:
         return output.value
     size = output.factor

@@ -147,12 +147,15 @@ class ModelTensor:
 class Output:
     """An output of a graph.
 
-    `result` is its own place among the outputs, where it is a tensor; `value` is what
-    is returned in every step; else it is `factor` times the sizes of axes, given as
-    places of tensors among the graph's inputs with their axes.
+    `result` is its own place among the outputs, where it is a tensor, and `given` the
+    place among the graph's inputs of a tensor of the model that is returned as it is,
+    as after `self.count += 1`; `value` is what is returned in every step; else it is
+    `factor` times the sizes of axes, given as places of tensors among the graph's
+    inputs with their axes.
     """
 
     result: int | None = None
+    given: int | None = None
     value: Any = None
     factor: int | None = None
     axes: tuple[tuple[int, int], ...] = ()

@@ -118,10 +118,12 @@ def settle(
             files.write(current)
         return ()
     # Other ranks write the same files at the same time: of two, one may be there yet.
-    missing = stored.module in (None, current.module)
-    missing = missing and stored.map in (None, current.map)
-    if (missing and write == "missing") or (
-        write == "always" and not may_be_lost(stored, current)
+    # A map whose module was deleted is nobody's any more.
+    missing = stored.module is None or (
+        stored.module == current.module and stored.map is None
+    )
+    if (write == "always" or (missing and write == "missing")) and not may_be_lost(
+        stored, current
     ):
         files.write(current)
         return ()

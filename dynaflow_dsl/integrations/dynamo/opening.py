@@ -34,7 +34,8 @@ class Opening:
     ties a dimension to one of these, it can be open only together with it. `tried` are
     the dimensions for which that was found out. `learned` are names of axes of values
     that a graph before this one made. `guessed` are those of inputs that `dims` leaves
-    out, by their sizes, until the graph turns out not to fit so (`mistaken` says why).
+    out, by their sizes, until the graph turns out not to fit so: then they are
+    `dropped`, and `mistaken` says why.
     `marked` are tensors of the caller whose marks are to be taken off.
     """
 
@@ -43,6 +44,7 @@ class Opening:
     tried: set[str] = field(default_factory=set)
     learned: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
     guessed: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
+    dropped: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
     mistaken: DiagnosticError | None = None
     asked: list[OpenAxis] = field(default_factory=list)
     marked: list[OpenAxis] = field(default_factory=list)
@@ -70,6 +72,7 @@ class Opening:
         self.tried.clear()
         self.learned.clear()
         self.guessed.clear()
+        self.dropped.clear()
         self.mistaken = None
         self.asked.clear()
         self.refused = None
@@ -101,12 +104,18 @@ class Opening:
         compiled is that dimension, unless the graph does not fit then; `sizes` are
         those of dimensions that no input of the graph has. Only of inputs that have one
         of the `wanted` dimensions, those of the schedule: others are rather weights of
-        a kind.
+        a kind. Of a call with a single row nobody can tell.
         """
         if self.mistaken is None and not self.guessed:
-            found = _by_size(inputs, dims, sizes)
+            known = _sizes(inputs, dims, sizes)
+            found = _by_size(inputs, dims, known)
+            single = any(known.get(name) == 1 for name in wanted)
             self.guessed.update(
-                {key: axes for key, axes in found.items() if {*axes} & {*wanted}}
+                {
+                    key: axes
+                    for key, axes in found.items()
+                    if {*axes} & {*wanted} or (single and any(axes))
+                }
             )
         return self.guessed
 
@@ -123,6 +132,7 @@ class Opening:
             for number, name in enumerate(self.guessed.get(item.key, ()))
             if name is not None
         }
+        self.dropped.update(self.guessed)
         self.guessed.clear()
         self.mistaken = error
         self.named -= wrong
@@ -135,10 +145,19 @@ class Opening:
 
     def better(self, error: DiagnosticError) -> DiagnosticError:
         """The error that says what is wrong: the one with what was guessed, where the
-        one without it is that `dims` does not say so."""
-        if self.mistaken is not None and isinstance(error, NotSaid):
-            return self.mistaken
-        return error
+        one without it is that `dims` does not say so.
+
+        Where the model's code has other names for these axes, the guess was wrong, and
+        so is what was found with it.
+        """
+        if self.mistaken is None or not isinstance(error, NotSaid):
+            return error
+        wrong = any(
+            guessed is not None and name is not None and guessed != name
+            for key, axes in error.axes.items()
+            for guessed, name in zip(self.dropped.get(key, ()), axes, strict=False)
+        )
+        return error if wrong else self.mistaken
 
     def open_named(
         self,
@@ -221,27 +240,35 @@ def _axes(
                     yield OpenAxis(tensor, number, known)
 
 
-def _by_size(
+def _sizes(
     inputs: Inputs,
     dims: Mapping[str, tuple[str | None, ...]],
     elsewhere: Mapping[str, int],
-) -> dict[str, tuple[str | None, ...]]:
+) -> dict[str, int]:
+    """The sizes of named dimensions in the call that is being compiled."""
     sizes: dict[str, int] = {}
     for item in inputs.steps:
         for number, size in enumerate(item.sizes):
             name = _name(item, number, dims)
-            if name is not None and size is not None and size > 1:
+            if name is not None and size is not None:
                 sizes.setdefault(name, size)
-    for name, size in elsewhere.items():
-        if size > 1:
-            sizes.setdefault(name, size)
+    return {**elsewhere, **sizes}
+
+
+def _by_size(
+    inputs: Inputs,
+    dims: Mapping[str, tuple[str | None, ...]],
+    known: Mapping[str, int],
+) -> dict[str, tuple[str | None, ...]]:
+    # A size of one is that of any axis.
+    sizes = {name: size for name, size in known.items() if size > 1}
     found: dict[str, tuple[str | None, ...]] = {}
     for item in inputs.steps:
         if item.key in dims:
             continue
         axes: list[str | None] = []
         for size in item.sizes:
-            fits = (n for n, known in sizes.items() if known == size and n not in axes)
+            fits = (n for n, each in sizes.items() if each == size and n not in axes)
             axes.append(next(fits, None))
         found.setdefault(item.key, tuple(axes))
     return found

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch.fx import Node
 
+from dynaflow_dsl.integrations.dynamo.inputs import traced_value
 from dynaflow_dsl.integrations.dynamo.model import DynamoGraph, Inputs, Output
 from dynaflow_dsl.trace.export import factor_size
 from dynaflow_dsl.trace.failures import refuse
@@ -21,15 +24,28 @@ def read_outputs(graph: DynamoGraph, inputs: Inputs) -> tuple[Output, ...]:
                 places.setdefault(str(size), (item.position, axis))
     (returned,) = last.args
     values = returned if isinstance(returned, list | tuple) else [returned]
-    return tuple(_output(k, value, places) for k, value in enumerate(values))
+    own = {
+        id(traced): item.position
+        for item in inputs.tensors
+        if isinstance(traced := traced_value(graph, item.position), torch.Tensor)
+    }
+    return tuple(_output(k, value, places, own) for k, value in enumerate(values))
 
 
-def _output(number: int, value: object, places: dict[str, tuple[int, int]]) -> Output:
+def _output(
+    number: int,
+    value: object,
+    places: Mapping[str, tuple[int, int]],
+    own: Mapping[int, int],
+) -> Output:
+    """One output; `own` are places of the model's tensors by what was traced."""
     if not isinstance(value, Node):
         return Output(value=value)
     traced = value.meta.get("example_value", value.meta.get("val"))
     if isinstance(traced, torch.Tensor):
-        return Output(result=number)
+        # What writes in place returns what it wrote.
+        place = own.get(id(traced))
+        return Output(result=number) if place is None else Output(given=place)
     if isinstance(traced, int | float | bool) or traced is None:
         return Output(value=traced)
     product = factor_size(traced) if isinstance(traced, torch.SymInt) else None

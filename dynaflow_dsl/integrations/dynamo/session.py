@@ -164,6 +164,9 @@ class Session:
         inputs = read_inputs(graph)
         wanted = dimensions_of(self.file)
         meaning = self._meaning(graph, inputs, wanted, whole=whole)
+        reason = self._single_row(inputs, meaning, wanted)
+        if reason is not None:
+            return Unscheduled(reason)
         self._open(graph, inputs, meaning, wanted, resumed=resumed)
         dimensions = name_dimensions(inputs.steps, meaning, wanted)
         for name in sorted(wanted):
@@ -337,9 +340,24 @@ class Session:
             raise no_dimension(self.file, name, inputs, self.options.meaning.dims)
         if size > 1:
             raise still_fixed(self.file, name, size)
-        if not any(fills(schedule, name, size) for schedule in self.file.schedules):
-            return f"{name} is {size} in it, too few for the pieces of the split"
-        return None
+        return self._too_few(name, size)
+
+    def _single_row(
+        self, inputs: Inputs, meaning: Meaning, wanted: frozenset[str]
+    ) -> str | None:
+        """Why one row of a dimension is too few, None if it is not.
+
+        Dynamo fixes a size of one for good, so that nothing has to be known of other
+        axes to leave such a graph to Inductor.
+        """
+        fixed = said_of(inputs.steps, meaning).fixed
+        found = (self._too_few(n, 1) for n in sorted(wanted) if fixed.get(n) == 1)
+        return next((reason for reason in found if reason is not None), None)
+
+    def _too_few(self, name: str, size: int) -> str | None:
+        if any(fills(schedule, name, size) for schedule in self.file.schedules):
+            return None
+        return f"{name} is {size} in it, too few for the pieces of the split"
 
     def _files(self, entry: str) -> ModuleFiles:
         suffix = "" if entry == ENTRY else f"_{entry}"

@@ -12,7 +12,18 @@ from dynaflow_dsl.runtime.model import Split
 
 
 class NotSaid(DiagnosticError):
-    """Inputs have an axis of a dimension, and `dims` does not say so."""
+    """Inputs have an axis of a dimension, and `dims` does not say so.
+
+    `axes` is what it has to say of inputs, as far as that is known.
+    """
+
+    def __init__(
+        self,
+        diagnostics: Iterable[Diagnostic],
+        axes: Mapping[str, tuple[str | None, ...]] | None = None,
+    ) -> None:
+        super().__init__(diagnostics)
+        self.axes = axes or {}
 
 
 def dimensions_of(file: ScheduleFile) -> frozenset[str]:
@@ -93,7 +104,7 @@ def not_said(
         "say so",
         [f'say it of each such input: options={{"dims": {{..., {table}}}}}'],
     )
-    return NotSaid(found.diagnostics)
+    return NotSaid(found.diagnostics, missing)
 
 
 def still_fixed(file: ScheduleFile, name: str, size: int) -> DiagnosticError:

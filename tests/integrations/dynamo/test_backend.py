@@ -119,6 +119,33 @@ def test_a_plain_tensor_of_the_model_may_be_written(tmp_path: Path) -> None:
     torch.testing.assert_close(got, model(x, [torch.zeros(4, 16), torch.zeros(4, 16)]))
 
 
+class Counting(Stack):
+    """Dynamo's graph returns what is assigned to attributes, here what it was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.tensor(0))
+        self.register_buffer("seen", torch.zeros(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        self.seen += self.calls
+        return super().forward(x) * self.seen
+
+
+def test_buffers_that_count_steps(tmp_path: Path) -> None:
+    model, other = evaluated(Counting()), evaluated(Counting())
+    step = compiled(model, write(tmp_path))
+    buffers = list(model.buffers())
+    for rows in (4, 6, 4):
+        x = torch.randn(rows, 8)
+        torch.testing.assert_close(step(x), other(x))
+        assert torch.equal(model.calls, other.calls)
+        assert torch.equal(model.seen, other.seen)
+        assert all(a is b for a, b in zip(buffers, model.buffers(), strict=True))
+    assert [each.module for each in report().graphs] == ["executors/halves.py"]
+
+
 LAYOUTS = {
     "transposed": lambda rows: torch.randn(8, rows).t(),
     "some columns": lambda rows: torch.randn(rows, 16)[:, :8],

@@ -112,6 +112,53 @@ def test_all_axes_of_an_input_with_rows_are_found(tmp_path: Path) -> None:
     assert len(report().graphs) == 1
 
 
+class Attending(Stack):
+    """Its mask has the length of the text, to the model's code too."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * mask[:, :, None]
+
+
+@pytest.mark.parametrize("first", [4, 1])
+def test_a_single_row_does_not_tell_which_inputs_have_rows(
+    first: int, tmp_path: Path
+) -> None:
+    """The last batch of a data set may have one: it is Inductor's."""
+    model = evaluated(Attending())
+    step = compiled(model, write(tmp_path), dims={"x": ("batch", "seq", None)})
+    for rows, tokens in ((first, 6), (5, 3), (1, 7), (1, 3)):
+        x, mask = torch.randn(rows, tokens, 8), torch.randn(rows, tokens)
+        torch.testing.assert_close(step(x, mask), model(x, mask))
+    assert shapes() == {"x": ("batch", "seq", 8), "mask": ("batch", "seq")}
+    reasons = {each.reason for each in report().graphs if each.module is None}
+    assert reasons == {"batch is 1 in it, too few for the pieces of the split"}
+
+
+def test_a_single_row_that_a_select_takes(tmp_path: Path) -> None:
+    text = f"""{HALVES}
+schedule whole:
+    stream side
+
+    each layer in .layers.*:
+        part expand on side = .norm + .up
+        part reduce = rest
+
+        order:
+            expand
+            reduce
+
+select by_rows:
+    when batch >= 2: halves
+    else:            whole
+"""
+    model = evaluated(Attending())
+    step = compiled(model, write(tmp_path, text), dims={"x": ("batch", "seq", None)})
+    for rows, tokens in ((1, 6), (4, 6), (1, 7)):
+        x, mask = torch.randn(rows, tokens, 8), torch.randn(rows, tokens)
+        torch.testing.assert_close(step(x, mask), model(x, mask))
+    assert all(each.module is not None for each in report().graphs), report()
+
+
 def test_open_axes_that_nobody_names_are_one_where_they_are_equal(
     tmp_path: Path,
 ) -> None:
@@ -141,6 +188,24 @@ def test_of_two_errors_the_one_that_is_no_missing_name(tmp_path: Path) -> None:
         torch.randn(4, 1),
     )
     assert found.code == "DFS201"
+
+
+def test_a_guess_that_cannot_be_right_is_not_blamed_on_dims(tmp_path: Path) -> None:
+    """A mask of pairs of tokens, in a call with as many rows as tokens."""
+
+    class Model(Stack):
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            scores = x @ x.transpose(1, 2) + mask
+            return super().forward(torch.softmax(scores, -1) @ x)
+
+    dims = {"x": ("batch", "seq", None)}
+    step = compiled(evaluated(Model()), write(tmp_path), dims=dims)
+    found = refused(step, torch.randn(4, 4, 8), torch.randn(4, 4))
+    assert (found.code, found.message) == (
+        "DFS821",
+        "axis 0 of 'mask' is seq to the model's code, and 'dims' does not say so",
+    )
+    assert found.helps[0].endswith('{..., "mask": ("seq", "seq")}}')
 
 
 class WeighedBlock(Block):

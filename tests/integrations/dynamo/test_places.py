@@ -111,6 +111,30 @@ def test_a_file_that_nobody_generated(tmp_path: Path) -> None:
     assert module().read_text() == "mine = 1\n"
 
 
+@pytest.mark.parametrize("write_when", ["missing", "always"])
+def test_a_file_where_the_map_belongs(write_when: str, tmp_path: Path) -> None:
+    place = module().with_suffix(".map.json")
+    place.parent.mkdir()
+    place.write_text('{"mine": 1}')
+    found = refused(step(schedule=write(tmp_path), write=write_when))
+    assert found.message == (
+        "executors/halves.map.json is not the map of a generated module"
+    )
+    assert place.read_text() == '{"mine": 1}'
+    assert not module().exists()
+
+
+@pytest.mark.parametrize("write_when", ["missing", "always"])
+def test_a_module_that_was_deleted_without_its_map(
+    write_when: str, tmp_path: Path
+) -> None:
+    made(tmp_path)
+    module().unlink()
+    schedule = write(tmp_path, HALVES.replace("into 2", "into 3"))
+    step(schedule=schedule, write=write_when)(torch.randn(6, 8))
+    assert module().exists()
+
+
 def test_a_module_of_something_else(tmp_path: Path) -> None:
     """What `dfsc compile` or `schedule` made for a model of the same file."""
     schedule = made(tmp_path)
