@@ -29,7 +29,7 @@ from dynaflow_dsl.cli.options import (
     parameter_option,
 )
 from dynaflow_dsl.cli.orphans import find_orphans, remove_orphan, show_orphan
-from dynaflow_dsl.cli.repairs import BY_PROGRAM, by_command
+from dynaflow_dsl.cli.repairs import BY_PROGRAM, by_call, by_command
 from dynaflow_dsl.cli.report import Reporter, output_format_option
 from dynaflow_dsl.cli.running import chosen_files, current_project, going_on
 from dynaflow_dsl.cli.schedules import read_schedule
@@ -41,7 +41,11 @@ from dynaflow_dsl.cli.staleness import (
     told,
     unknown_format,
 )
-from dynaflow_dsl.cli.stored import edited_by_hand, made_by_a_program
+from dynaflow_dsl.cli.stored import (
+    edited_by_hand,
+    made_by_a_call,
+    made_by_a_program,
+)
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Severity
 from dynaflow_dsl.pipeline import Declared
 from dynaflow_dsl.resolve.model import Scalar, ScheduleFile
@@ -185,7 +189,8 @@ def _compile(
     if file.model is None and not request.wanted.names_model(path):
         if not request.writes:
             chosen = stored_model(files, path, request.wanted)
-        if chosen is None and made_by_a_program(stored := files.read()):
+        stored = files.read()
+        if chosen is None and (made_by_a_program(stored) or made_by_a_call(stored)):
             _show_program(reporter, path, files, stored, file, request)
             return
         importers = _importers(path, declared)
@@ -216,15 +221,18 @@ def _show_program(
 ) -> None:
     """What can be said of a module whose model only a program knows."""
     name = relative(files.module)
+    called = made_by_a_call(stored)
+    does = "gives its model to `schedule`" if called else "compiles its model"
     if request.writes:
-        reporter.say(f"{path}: the program that compiles its model writes {name}")
+        reporter.say(f"{path}: the program that {does} writes {name}")
         return
-    found = told(compare_text(name, stored, file.digest), BY_PROGRAM)
+    ways = by_call(path, write=False) if called else BY_PROGRAM
+    found = told(compare_text(name, stored, file.digest), ways)
     reporter.show([replace(each, about=path) for each in found])
     if not found:
         reporter.say(
-            f"{name}: up to date by its text; the program that compiles its model "
-            "compares the graph"
+            f"{name}: up to date by its text; the program that {does} compares the "
+            "graph"
         )
 
 

@@ -13,7 +13,7 @@ from dynaflow_dsl.cli.options import ChosenModel, Given, choose_model
 from dynaflow_dsl.cli.project import Project
 from dynaflow_dsl.cli.report import Reporter
 from dynaflow_dsl.cli.schedules import read_schedule
-from dynaflow_dsl.cli.stored import stored_given, stored_target
+from dynaflow_dsl.cli.stored import made_by_a_call, stored_given, stored_target
 from dynaflow_dsl.pipeline import Declared
 from dynaflow_dsl.resolve.model import Scalar, ScheduleFile
 
@@ -151,5 +151,6 @@ def stored_model(files: ModuleFiles, path: str, wanted: Wanted) -> ChosenModel |
     """The model that a module was made for, where nothing else names one."""
     if wanted.names_model(path) or wanted.arguments:
         return None
-    known = stored_target(files.read())
+    stored = files.read()
+    known = None if made_by_a_call(stored) else stored_target(stored)
     return ChosenModel(*known, None) if known is not None else None

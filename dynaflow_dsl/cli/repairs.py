@@ -39,3 +39,24 @@ def by_command(repair: str) -> WaysOut:
             "or delete the module and its map, if nothing runs it any more",
         ),
     }
+
+
+def by_call(path: str, *, write: bool) -> WaysOut:
+    """Of a module that `schedule(model, path)` makes, and perhaps writes now."""
+    run = f'run `schedule(model, "{path}", write=True)`'
+    delete = "delete the module and its map to have both written again"
+    kept = (delete,) if write else (f"{delete}: {run} then",)
+    return {
+        State.MISSING: (run,),
+        # Beside what keeps it from being written, it is only a reason more.
+        State.STALE: () if write else (run,),
+        State.EDITED: kept,
+        State.NO_MAP: kept,
+        State.FOREIGN: (
+            'choose another folder with folder="...", or move the file away',
+        ),
+        State.OF_ANOTHER: (
+            'choose another folder with folder="..."',
+            "or delete the module and its map, if nothing runs it any more",
+        ),
+    }

@@ -52,6 +52,16 @@ def made_by_a_program(stored: ModuleText) -> bool:
     return False
 
 
+# The target of a module whose model a program had in memory when it called `schedule`.
+IN_MEMORY = "dynaflow_dsl.integrations.transformers:schedule"
+
+
+def made_by_a_call(stored: ModuleText) -> bool:
+    """Whether a module is of a model that a program had in memory for `schedule`."""
+    target = stored_target(stored)
+    return target is not None and target[0] == IN_MEMORY
+
+
 def maker_of(stored: ModuleText) -> str:
     """What a module was made from beside its schedule, as part of a sentence."""
     if made_by_a_program(stored):

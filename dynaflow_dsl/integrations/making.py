@@ -22,9 +22,8 @@ from dynaflow_dsl.cli.making import with_stored
 from dynaflow_dsl.cli.modules import MARK, ModuleFiles, ModuleText, default_folder
 from dynaflow_dsl.cli.options import Given
 from dynaflow_dsl.cli.project import find_project
+from dynaflow_dsl.cli.repairs import by_call
 from dynaflow_dsl.cli.staleness import (
-    State,
-    WaysOut,
     compare,
     may_be_lost,
     told,
@@ -154,7 +153,7 @@ def make(
     if stored.text == current:
         return _imported(stored.files)
     differences = compare(relative(stored.files.module), stored.text, current)
-    differs = told(differences, _ways_out(schedule.path, write=write))
+    differs = told(differences, by_call(schedule.path, write=write))
     if write:
         if may_be_lost(stored.text, current):
             refuse(*differs)
@@ -263,24 +262,3 @@ def _stored(files: ModuleFiles) -> Stored:
         return stored
     inputs = {name: kind.inputs for name, kind in executors_of(module).items()}
     return replace(stored, inputs=inputs)
-
-
-def _ways_out(path: str, *, write: bool) -> WaysOut:
-    """What to do about a module that `schedule` does not run or not write."""
-    run = f'run `schedule(model, "{path}", write=True)`'
-    delete = "delete the module and its map to have both written again"
-    kept = (delete,) if write else (f"{delete}: {run} then",)
-    return {
-        State.MISSING: (run,),
-        # Beside what keeps it from being written, it is only a reason more.
-        State.STALE: () if write else (run,),
-        State.EDITED: kept,
-        State.NO_MAP: kept,
-        State.FOREIGN: (
-            'choose another folder with folder="...", or move the file away',
-        ),
-        State.OF_ANOTHER: (
-            'choose another folder with folder="..."',
-            "or delete the module and its map, if nothing runs it any more",
-        ),
-    }

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 
 from transformers import PreTrainedModel
 
+from dynaflow_dsl.cli.stored import IN_MEMORY
 from dynaflow_dsl.integrations.agreement import disagreement
 from dynaflow_dsl.integrations.arguments import check_arguments, given_by
 from dynaflow_dsl.integrations.decoding import DecoderForward, Lengths, lengths_of
@@ -199,7 +200,7 @@ def _target(
     if isinstance(prompts, int):
         arguments["sequence"] = prompts
     if not path:
-        return Target("dynaflow_dsl.integrations.transformers:schedule", {})
+        return Target(IN_MEMORY, {})
     return Target("dynaflow_dsl.models.pretrained:serve", {"path": path, **arguments})
 
 

@@ -286,3 +286,22 @@ def test_the_text_does_not_depend_on_the_process(home: Path) -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
     again = {path.name: path.read_bytes() for path in (home / "again").glob("*.*")}
     assert again == written
+
+
+def test_a_model_in_memory_is_compared_by_the_program_that_has_it(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(capacity=CAPACITY, write=True)
+    written = files(home)
+    assert dfsc(["compile", "--check", "halves.dfs"]) == 0
+    assert "up to date by its text; the program that gives its model to" in (
+        capsys.readouterr().err
+    )
+    (home / "halves.dfs").write_text(text_of().replace("by 1", "by 2"))
+    assert dfsc(["compile", "--check", "halves.dfs"]) == 1
+    said = capsys.readouterr()
+    assert "DFS501" in said.out + said.err
+    assert 'schedule(model, "halves.dfs", write=True)' in said.out + said.err
+    assert dfsc(["compile", "halves.dfs"]) == 0
+    assert "writes executors/halves.py" in capsys.readouterr().err
+    assert files(home) == written
