@@ -52,6 +52,10 @@ def test_other_versions_are_no_other_graph(
 ) -> None:
     assert run(["trace", "stack.dfs"]) == 0
     workspace.change(workspace.targets, "# Model", "# A model")
+    assert run(["trace", "stack.dfs", "--check"]) == 0
+    workspace.change(
+        workspace.targets, "super().__init__()", "nn.Module.__init__(self)"
+    )
     assert run(["trace", "stack.dfs", "--check"]) == 1
     shown = capsys.readouterr().err
     assert "error[DFS501]: stack.graph.json is stale: it has another fingerprint" in (
