@@ -63,6 +63,20 @@ def test_other_versions_are_no_other_graph(
     )
 
 
+def test_lines_of_the_model_that_moved_are_no_other_graph(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    assert run(["trace", "stack.dfs"]) == 0
+    assert run(["compile", "stack.dfs"]) == 0
+    workspace.change(workspace.targets, "# Model", "# More.\n# Model")
+    for command in ("trace", "compile"):
+        assert run([command, "stack.dfs", "--check"]) == 1
+        shown = capsys.readouterr().err
+        assert "error[DFS501]" in shown
+        assert "lines of the model's code that it" in shown
+        assert "changed" in shown
+
+
 @pytest.mark.parametrize("text", ["", "{}"])
 def test_a_broken_snapshot_is_written_again(
     text: str, workspace: Workspace, capsys: Capture
