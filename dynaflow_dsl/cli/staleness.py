@@ -253,7 +253,8 @@ def _other_change(name: str, stored: ModuleText, current: ModuleText) -> Differe
         return _stale("DFS501", message)
     maps = read_map(stored.map), read_map(current.map)
     if _without_places(maps[0]) == _without_places(maps[1]):
-        message = f"{name} is stale: lines of the model's code that its map names have changed"
+        what = "lines of the model's code that its map names"
+        message = f"{name} is stale: {what} have changed"
         return _stale("DFS501", message)
     key, old_value, new_value = _first_difference(*maps)
     message = f"{name} is stale: its map has another `{key}`"
