@@ -34,6 +34,7 @@ from dynaflow_dsl.runtime.report import (
     NOTHING_FETCHED,
     FetchedMemory,
     StepReport,
+    Uncaptured,
 )
 from dynaflow_dsl.runtime.streams import Streams
 
@@ -371,6 +372,13 @@ class Executor:
         if self.replays is None:
             return StepReport(name, fetched=self._fetched)
         return replace(self.replays.report(name, chosen), fetched=self._fetched)
+
+    def uncaptured(self, sizes: Mapping[str, int]) -> Uncaptured | None:
+        """Why steps of these sizes, which have run, replay no graph; None if they do.
+
+        None as well where no step is captured, whatever its size.
+        """
+        return None if self.replays is None else self.replays.uncaptured(sizes)
 
     def release(self) -> None:
         """Drop all captured graphs; the next step of each size is captured anew."""

@@ -31,7 +31,12 @@ from dynaflow_dsl.runtime.replayed import (
     known_step,
     run_replay,
 )
-from dynaflow_dsl.runtime.report import SizeReport, StepReport, described
+from dynaflow_dsl.runtime.report import (
+    SizeReport,
+    StepReport,
+    Uncaptured,
+    described,
+)
 from dynaflow_dsl.runtime.streams import Streams
 
 Sizes: TypeAlias = tuple[int, ...]
@@ -290,6 +295,18 @@ class Replays:
 
     def _rows(self, sizes: Sizes) -> int:
         return prod(self._capture.complete(sizes).values())
+
+    def uncaptured(self, sizes: Mapping[str, int]) -> Uncaptured | None:
+        """Why steps of these sizes run as they are, None where a graph runs instead.
+
+        Of steps that have run so far, and not of those that a `select` wants unsplit.
+        """
+        key = Wanted(False, tuple([sizes[name] for name in self._dimensions]))
+        if key in self._replays:
+            return None
+        captured = key.sizes in self._combinations
+        reason = self._refused.get(key, "they have not been captured yet")
+        return Uncaptured(described(self._dimensions, key.sizes), reason, captured)
 
     # ---- the first step of a size ----------------------------------------------------
 

@@ -28,6 +28,21 @@ class SizeReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Uncaptured:
+    """Steps of some sizes that run as they are, and the reason.
+
+    `asked` says that the schedule asks for these sizes to be captured.
+    """
+
+    sizes: str
+    reason: str
+    asked: bool
+
+    def __str__(self) -> str:
+        return f"steps of {self.sizes} are not captured: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
 class FetchedMemory:
     """Weights that are fetched: bytes of them in host memory, bytes of the buffers on
     the device that they are brought to, and the number of these buffers."""
