@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -73,6 +74,9 @@ class Setup:
     context: Context | None = None
 
 
+_log = logging.getLogger("dynaflow_dsl.runtime")
+
+
 class Executor:
     """One entry of a schedule, bound to a model; calling it runs one step.
 
@@ -132,8 +136,11 @@ class Executor:
         self.device = setup.device
         self._explain = setup.explain
         self._ranks = setup.ranks
+        # The meeting of ranks in whose groups graphs are captured.
+        self._met = 0
         if self._ranks is not None:
             self._ranks.know(self._step_names(), self.alike)
+            self._met = self._ranks.meetings
         self._always_sequential = setup.always_sequential
         self._check = InputCheck(
             self.inputs, setup.device, self.dimensions, self.written
@@ -181,6 +188,8 @@ class Executor:
         assert self.replays is not None
         if self._ranks is None:
             return self.replays.run(replay, arguments)
+        if self._ranks.have_met_anew():
+            return self.run(arguments, replay.sizes, sequential=replay.unsplit)
         with self._ranks.replayed(self._step_names()[replay.unsplit]):
             return self.replays.run(replay, arguments)
 
@@ -239,6 +248,19 @@ class Executor:
                     raise phases_missing(self.phases, split.dimension)
                 return split.fills(sizes)
 
+    def runs_unsplit(
+        self, *arguments: Any, phases: Mapping[str, int] | None = None, **named: Any
+    ) -> bool:
+        """Whether a step with these inputs runs without the split of its schedule.
+
+        False for a schedule that has none. Raises InputError (DFS802).
+        """
+        phases = self.assumed_phases if phases is None else phases
+        sizes = self.sizes_of(self.arrange(arguments, named, phases), phases)
+        if self.split is None:
+            return False
+        return self._always_sequential or not self.fills(sizes)
+
     def run(
         self,
         arguments: tuple[Any, ...],
@@ -280,6 +302,15 @@ class Executor:
         """Let all ranks run the same step. Raises RankError."""
         same = {name: sizes[name] for name in self.alike}
         ranks.before_step(self._step_names()[unsplit], same)
+        if self.replays is not None and self._met < ranks.meetings:
+            # They would go on with communicators that other ranks have left.
+            if self.replays.release():
+                _log.warning(
+                    "%s: process groups were bound anew, so that steps that were "
+                    "captured with the earlier ones are captured again",
+                    self._step_names()[0],
+                )
+            self._met = ranks.meetings
 
     def _step_names(self) -> tuple[str, str]:
         """What ranks call a step, and one that runs unsplit."""

@@ -138,13 +138,18 @@ class Replays:
         """
         self._given = given
 
-    def release(self) -> None:
-        """Drop all graphs; the next step of each size makes its own again."""
+    def release(self) -> bool:
+        """Drop all graphs; the next step of each size makes its own again.
+
+        Returns whether there was one.
+        """
+        had_some = bool(self._captured)
         self._captured.clear()
         self._replays.clear()
         self._known.clear()
         self._refused.clear()
         self._told_addresses = False
+        return had_some
 
     def find(
         self, arguments: tuple[Any, ...], phases: Mapping[str, int] | None = None
