@@ -29,10 +29,11 @@ from dynaflow_dsl.runtime.model import (
 from dynaflow_dsl.runtime.phases import Phases, check_phases, phases_missing
 from dynaflow_dsl.runtime.ranks import Ranks
 from dynaflow_dsl.runtime.recording import Parts
-from dynaflow_dsl.runtime.replay import Estimate, Replays
+from dynaflow_dsl.runtime.replay import Replays
 from dynaflow_dsl.runtime.replayed import Replay
 from dynaflow_dsl.runtime.report import (
     NOTHING_FETCHED,
+    Estimate,
     FetchedMemory,
     StepReport,
     Uncaptured,

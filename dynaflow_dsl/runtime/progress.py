@@ -84,8 +84,9 @@ class DeviceProgress:
 
     Its memory goes to the next one of the device, when nobody has this one and the
     device is through with it. Without `collectives`, what begins leaves no trace, and
-    takes no time of the device. Raises OSError or RuntimeError where its driver cannot write so. In a capture that
-    is somebody else's, a mark is done at once: nothing here knows when it is replayed.
+    takes no time of the device. In a capture that is somebody else's, a mark is done at
+    once: nothing here knows when it is replayed. Raises OSError or RuntimeError where
+    the driver cannot write so.
     """
 
     def __init__(self, device: torch.device, *, collectives: bool = True) -> None:

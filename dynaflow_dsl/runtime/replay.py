@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
@@ -27,11 +27,14 @@ from dynaflow_dsl.runtime.replayed import (
     Known,
     Output,
     Replay,
+    Sizes,
+    Wanted,
     comes_again,
     known_step,
     run_replay,
 )
 from dynaflow_dsl.runtime.report import (
+    Estimate,
     SizeReport,
     StepReport,
     Uncaptured,
@@ -39,26 +42,11 @@ from dynaflow_dsl.runtime.report import (
 )
 from dynaflow_dsl.runtime.streams import Streams
 
-Sizes: TypeAlias = tuple[int, ...]
 Step: TypeAlias = Callable[..., Any]
-
-
-class Estimate(Protocol):
-    """Bytes that a step of some sizes takes at most; None where nobody knows."""
-
-    def __call__(self, sizes: Mapping[str, int], *, unsplit: bool) -> int | None:
-        """Of the step as scheduled, or without its split."""
 
 
 # The number of rows of each phase, for graphs that go by phases.
 PhaseRows: TypeAlias = tuple[tuple[str, int], ...]
-
-
-class Wanted(NamedTuple):
-    """Which step a graph is of: sizes, and whether a `select` wants it unsplit."""
-
-    unsplit: bool
-    sizes: Sizes
 
 
 _address = torch.Tensor.data_ptr

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from dynaflow_dsl.runtime.graphs import Nodes
+
+
+class Estimate(Protocol):
+    """Bytes that a step of some sizes takes at most; None where nobody knows."""
+
+    def __call__(self, sizes: Mapping[str, int], *, unsplit: bool) -> int | None:
+        """Of the step as scheduled, or without its split."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from itertools import product
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import torch
 
@@ -97,7 +97,7 @@ def _refuse(
     symbols: Mapping[str, str],
     chosen: Mapping[str, int],
     narrow: Bounds | None,
-) -> None:
+) -> NoReturn:
     text = str(condition)
     for symbol in sorted(map(str, condition.free_symbols), reverse=True):
         text = text.replace(symbol, symbols[symbol])
