@@ -82,7 +82,8 @@ def report(model: torch.nn.Module | None = None) -> Report:
     """Which graph holds which part of a schedule, and why others are not scheduled.
 
     The graphs of `model`, which may be what `torch.compile` made of it; of all models
-    of this process without one.
+    of this process without one. Dynamo may run a model by a graph that it compiled for
+    another one of the same class: that is in the other one's report.
     """
     if model is None:
         return Report(tuple(graph for _, graph in _graphs))

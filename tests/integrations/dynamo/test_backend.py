@@ -442,7 +442,7 @@ def test_tensors_in_dictionaries_and_keywords(tmp_path: Path) -> None:
 
 
 def test_a_report_of_one_model(tmp_path: Path) -> None:
-    first, second = evaluated(Stack()), evaluated(Stack())
+    first, second = evaluated(Stack()), evaluated(MarkedStack())
     path = write(tmp_path)
     steps = [
         compiled(each, path, dims={"x": ("batch", None)}) for each in (first, second)
