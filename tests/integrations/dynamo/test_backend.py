@@ -443,9 +443,14 @@ def test_tensors_in_dictionaries_and_keywords(tmp_path: Path) -> None:
 
 def test_a_report_of_one_model(tmp_path: Path) -> None:
     first, second = evaluated(Stack()), evaluated(MarkedStack())
-    path = write(tmp_path)
     steps = [
-        compiled(each, path, dims={"x": ("batch", None)}) for each in (first, second)
+        compiled(
+            each,
+            write(tmp_path),
+            dims={"x": ("batch", None)},
+            module=f"executors/{name}.py",
+        )
+        for name, each in (("one", first), ("two", second))
     ]
     for step in steps:
         step(torch.randn(4, 8))
