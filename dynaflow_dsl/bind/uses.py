@@ -15,10 +15,14 @@ from dynaflow_dsl.operations.effects import effects_of
 
 
 class Resource(NamedTuple):
-    """Something that one step may use at a time: `what` it is, and its name."""
+    """Something that one step may use at a time: `what` it is, and its name.
+
+    With `by_stream` each stream has one, so that steps on two of them use two.
+    """
 
     what: str
     name: str
+    by_stream: bool = False
 
     def __str__(self) -> str:
         return f"the {self.what} '{self.name}'"
@@ -135,13 +139,14 @@ def of_kernel(kernel: BoundKernel, body: Body) -> Iterator[Resource]:
     does so over their groups.
     """
     symmetric = kernel.via.kernel.symmetric_memory
+    alone = kernel.by_stream
     if kernel.communicator is not None:
-        yield Resource(GROUP, kernel.communicator)
+        yield Resource(GROUP, kernel.communicator, alone)
     elif not kernel.uses and not symmetric:
         for each in body.operations:
             if is_collective(each) and (group := group_of(each)) is not None:
-                yield Resource(GROUP, group)
+                yield Resource(GROUP, group, alone)
     for name in kernel.uses:
-        yield Resource(SHARED, name)
+        yield Resource(SHARED, name, alone)
     if symmetric:
-        yield Resource(SYMMETRIC, kernel.via.kernel.name)
+        yield Resource(SYMMETRIC, kernel.via.kernel.name, alone)

@@ -16,12 +16,13 @@ import torch.distributed
 from dynaflow_dsl.kernels.host import HostPeers
 from dynaflow_dsl.kernels.peers import Peers, setting_up
 from dynaflow_dsl.kernels.symmetric import SymmetricPeers
+from dynaflow_dsl.runtime.cuda_streams import name_of_current_stream
 from dynaflow_dsl.runtime.groups import is_known_to_torch, on_release, players
 
 Transport: TypeAlias = SymmetricPeers | HostPeers
 
-# None where ranks share no memory at all.
-_FOUND: dict[tuple[str, torch.device], Transport | None] = {}
+# By role, device, and the stream in the schedule; None where ranks share no memory.
+_FOUND: dict[tuple[str, torch.device, str], Transport | None] = {}
 
 # Of groups that play no role any more, in whose memory somebody may still be at work.
 _KEPT: list[Transport] = []
@@ -37,16 +38,19 @@ def peers_of(role: str, tensor: torch.Tensor) -> Peers | None:
     return found if isinstance(found, SymmetricPeers) else None
 
 
-def transport_of(role: str, tensor: torch.Tensor) -> Peers | HostPeers | None:
+def transport_of(
+    role: str, tensor: torch.Tensor, stream: str = "main"
+) -> Peers | HostPeers | None:
     """As `peers_of`, and where they do not reach each other, what they share instead.
 
-    The first call for a group is a collective of it. Ranks of several machines share
-    nothing. Raises RankError (DFS818) where it comes inside a capture.
+    What they have on each stream is apart. The first call for a group and a stream is a
+    collective of the group. Ranks of several machines share nothing. Raises RankError
+    (DFS818) where it comes inside a capture.
     """
     group = players().get(role)
     if group is None or tensor.device.type != "cuda" or not is_known_to_torch(group):
         return None
-    key = role, tensor.device
+    key = role, tensor.device, stream
     if key not in _FOUND:
         with setting_up(role, tensor.device):
             _FOUND[key] = _choose(role, group, tensor.device)
@@ -120,10 +124,15 @@ def _choose(
     mine = Seat.of(device)
     kind = kind_of(tell(mine), partial(_reaches, device), tell)
     if kind is SymmetricPeers:
-        return SymmetricPeers(role, device)
+        return SymmetricPeers(role, device, tell)
     if kind is HostPeers:
         return HostPeers(role, device, group.rank(), group.size(), tell)
     return None
+
+
+def transport_on_stream(role: str, tensor: torch.Tensor) -> Peers | HostPeers | None:
+    """`transport_of` the current stream, for a kernel that has all of it by stream."""
+    return transport_of(role, tensor, name_of_current_stream(tensor.device))
 
 
 def told_by_all(group: torch.distributed.ProcessGroup, said: Any) -> list[Any]:
