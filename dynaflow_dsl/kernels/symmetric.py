@@ -129,7 +129,8 @@ class SymmetricPeers:
         """Wait until a flag is not at a value, which is 0 or 1, and set it to that."""
         assert self._flags is not None
         address = self._flags.flag(sender, self._numbers[name], reader)
-        return (*awaited(1 - value, address), *written(value, address))
+        wait, write = *awaited(1 - value, address), *written(value, address)
+        return wait, write
 
     def _lane(self) -> StreamLane:
         return StreamLane(torch.cuda.current_stream(self.device))
