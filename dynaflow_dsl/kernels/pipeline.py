@@ -29,8 +29,9 @@ _CUT = 64
 WHOLE = 4 << 20
 _CHUNK = WHOLE - (1 << 16)
 
-# Less is not cut into chunks that overlap: each costs some microseconds.
-_SMALL = 1 << 19
+# Less is not cut into chunks that overlap: between two copies of a lane pass ten
+# microseconds or so.
+_SMALL = 2 << 20
 _FEW = 4
 
 

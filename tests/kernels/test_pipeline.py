@@ -112,13 +112,8 @@ def test_a_missing_rank_keeps_the_others_waiting() -> None:
 
 
 def test_chunks_follow_from_the_size() -> None:
-    assert [chunks_of(size, 0) for size in (0, 1, 1 << 19, 1 << 20, 1 << 22)] == [
-        1,
-        1,
-        1,
-        2,
-        4,
-    ]
+    sizes = (0, 1, 1 << 20, 2 << 20, 5 << 20, 8 << 20, 12 << 20)
+    assert [chunks_of(size, 0) for size in sizes] == [1, 1, 1, 1, 2, 4, 4]
     assert chunks_of(100 << 20, 0) == 26
     assert chunks_of(100 << 20, 3) == 3
 
