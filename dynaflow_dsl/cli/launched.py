@@ -7,11 +7,15 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
-from dynaflow_dsl.cli.report import Reporter
+from dynaflow_dsl.cli.defects import internal_error
+from dynaflow_dsl.cli.report import ExitCode, Reporter
+from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
+
+T = TypeVar("T")
 
 # What torchrun tells the processes that it starts.
 _VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -49,6 +53,72 @@ def tell_ranks(word: Any) -> list[Any]:
     found: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(found, word)
     return found
+
+
+def told_to_first(word: T) -> list[T]:
+    """On rank 0 what all ranks say, in their order; nothing on the others.
+
+    A collective of all of them, for words that are long.
+    """
+    if not launched():
+        return [word]
+    import torch.distributed as dist
+
+    found: list[Any] | None = None
+    if dist.get_rank() == 0:
+        found = [None] * dist.get_world_size()
+    dist.gather_object(word, found)
+    return found or []
+
+
+@contextmanager
+def all_or_none(reporter: Reporter) -> Iterator[None]:
+    """What each rank does by itself, after which none goes on where one has failed.
+
+    A rank that fails says why at once, since the others may be busy for long. Raises
+    click's Exit on it then, and ClickException that names it on the others. Where
+    torchrun has started no ranks, nothing is caught.
+    """
+    if not launched():
+        yield
+        return
+    failure: str | None = None
+    try:
+        yield
+    except Exception as error:
+        failure = _shown(reporter, error)
+    if failure is None and reporter.code is not ExitCode.FINE:
+        failure = "as it says"
+    try:
+        words = tell_ranks(failure)
+    except RuntimeError:
+        if failure is None:
+            raise
+        words = [failure]  # who is gone needs no word
+    if failure is not None:
+        raise click.exceptions.Exit(max(reporter.code, ExitCode.FINDINGS))
+    for rank, word in enumerate(words):
+        if word is not None:
+            raise click.ClickException(f"rank {rank} has failed: {word}")
+
+
+def _shown(reporter: Reporter, error: Exception) -> str:
+    """Show an exception that ends a rank; what others are told of it is returned."""
+    from dynaflow_dsl.runtime import RuntimeFault
+
+    match error:
+        case click.ClickException():
+            error.show()
+            reporter.code = ExitCode.COULD_NOT_RUN
+            return error.format_message()
+        case DiagnosticError():
+            found = list(error.diagnostics)
+        case RuntimeFault():
+            found = [Diagnostic(error.code, error.message)]
+        case _:
+            found = [internal_error(error)]
+    reporter.show(found)
+    return f"{found[0].code}: {found[0].message}" if found else "as it says"
 
 
 @contextmanager

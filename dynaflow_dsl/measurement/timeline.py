@@ -16,15 +16,16 @@ from dynaflow_dsl.runtime.device_clock import MARK
 from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.watch import Step
 
-# Categories of a profiler's events that occupy a device.
-ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+# Categories of a profiler's events that occupy a device, and what is called so here.
+ON_DEVICE = {"kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "fill"}
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
     """A kernel, a copy, or on the CPU an operator; times in microseconds.
 
-    `lane` is the stream as the profiler numbers it, `grid` the number of blocks.
+    `lane` is the stream as the profiler numbers it, on the CPU the thread; `grid` the
+    number of blocks. `kind` is `kernel`, `copy`, `fill` or `operator`.
     """
 
     name: str
@@ -32,17 +33,22 @@ class Work:
     end: float
     lane: int = 0
     grid: int = 0
+    kind: str = "kernel"
 
 
 @dataclass(frozen=True, slots=True)
 class TimedStep:
-    """One step in one run, with its work in order of time."""
+    """One step in one run, with its work in order of time.
+
+    `number` is that of the step in order of issue.
+    """
 
     step: Step
     run: int
     begin: float
     end: float
     work: tuple[Work, ...]
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +82,12 @@ def device_timeline(
         pairs = zip(
             found.get(2 * number, ()), found.get(2 * number + 1, ()), strict=False
         )
-        spans += [(step, run, first, last) for run, (first, last) in enumerate(pairs)]
+        spans += [
+            (step, run, first, last, number) for run, (first, last) in enumerate(pairs)
+        ]
     spans.sort(key=lambda span: span[2].begin)
     # A graph's branches may be numbered otherwise than the streams it was made of.
-    told_apart = all(first.lane == last.lane for _, _, first, last in spans)
+    told_apart = all(first.lane == last.lane for _, _, first, last, _ in spans)
     inside: list[list[Work]] = [[] for _ in spans]
     outside = []
     for one in work:
@@ -87,7 +95,7 @@ def device_timeline(
             continue
         around = [
             place
-            for place, (_, _, first, last) in enumerate(spans)
+            for place, (_, _, first, last, _) in enumerate(spans)
             if first.begin <= one.begin and one.end <= last.end
         ]
         same = [
@@ -102,43 +110,80 @@ def device_timeline(
             outside.append(one)
     return Timeline(
         tuple(
-            TimedStep(step, run, first.end, max(last.begin, first.end), tuple(own))
-            for (step, run, first, last), own in zip(spans, inside, strict=True)
+            TimedStep(
+                step, run, first.end, max(last.begin, first.end), tuple(own), number
+            )
+            for (step, run, first, last, number), own in zip(spans, inside, strict=True)
         ),
         tuple(outside),
     )
 
 
 def host_timeline(
-    events: Iterable[Mapping[str, Any]], steps: Sequence[Step], prefix: str
+    events: Iterable[Mapping[str, Any]],
+    steps: Sequence[Step],
+    prefix: str,
+    work_prefix: str,
 ) -> Timeline:
-    """The timeline of a CPU, where ranges named `prefix` and a number are steps."""
-    ranges: dict[int, list[Work]] = {}
+    """The timeline of a CPU, where ranges named by a prefix and a number are steps.
+
+    Those of `prefix` lie on the thread that calls a step. What it hands to another
+    thread, as it does with collectives, has a range of `work_prefix` there, and is the
+    step's from its beginning to its end.
+    """
+    called: dict[int, list[Work]] = {}
+    worked: dict[int, list[Work]] = {}
     operators = []
     for event in events:
         if event.get("ph") != "X":
             continue
         name = str(event.get("name", ""))
+        is_operator = event.get("cat") == "cpu_op"
+        if not is_operator and not name.startswith((prefix, work_prefix)):
+            continue
         begin = float(event["ts"])
-        one = Work(name, begin, begin + float(event.get("dur", 0.0)))
-        if name.startswith(prefix):
-            ranges.setdefault(int(name.removeprefix(prefix)), []).append(one)
-        elif event.get("cat") == "cpu_op":
+        end = begin + float(event.get("dur", 0.0))
+        one = Work(name, begin, end, int(event.get("tid", 0)), kind="operator")
+        if is_operator:
             operators.append(one)
-    timed, outside = [], list(operators)
+        elif name.startswith(prefix):
+            called.setdefault(int(name.removeprefix(prefix)), []).append(one)
+        else:
+            worked.setdefault(int(name.removeprefix(work_prefix)), []).append(one)
+    timed = []
+    taken: set[int] = set()
     for number, step in enumerate(steps):
-        own = sorted(ranges.get(number, ()), key=lambda one: one.begin)
-        for run, span in enumerate(own):
+        for run, span in enumerate(_spans(called, worked, number)):
             inside = [
                 one
                 for one in operators
-                if span.begin <= one.begin and one.end <= span.end
+                if span.lane == one.lane
+                and span.begin <= one.begin
+                and one.end <= span.end
             ]
-            taken = set(map(id, inside))
-            outside = [one for one in outside if id(one) not in taken]
-            timed.append(TimedStep(step, run, span.begin, span.end, tuple(inside)))
+            taken.update(map(id, inside))
+            timed.append(
+                TimedStep(step, run, span.begin, span.end, tuple(inside), number)
+            )
     timed.sort(key=lambda one: one.begin)
-    return Timeline(tuple(timed), tuple(outside))
+    outside = tuple(one for one in operators if id(one) not in taken)
+    return Timeline(tuple(timed), outside)
+
+
+def _spans(
+    called: Mapping[int, Sequence[Work]],
+    worked: Mapping[int, Sequence[Work]],
+    number: int,
+) -> list[Work]:
+    """When a step was under way, by run: where it was called, or on another thread."""
+    spans = sorted(called.get(number, ()), key=lambda one: one.begin)
+    others = sorted(worked.get(number, ()), key=lambda one: one.begin)
+    if len(others) != len(spans):
+        return spans  # of several parts, or of none
+    return [
+        other if other.lane != span.lane else span
+        for span, other in zip(spans, others, strict=True)
+    ]
 
 
 def _device_work(events: Iterable[Mapping[str, Any]]) -> Iterable[Work]:
@@ -154,4 +199,5 @@ def _device_work(events: Iterable[Mapping[str, Any]]) -> Iterable[Work]:
             begin + float(event.get("dur", 0.0)),
             int(details.get("stream", event.get("tid", 0))),
             int(grid[0]) if grid else 0,
+            ON_DEVICE[event["cat"]],
         )

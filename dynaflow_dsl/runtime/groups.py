@@ -226,6 +226,17 @@ def is_known_to_torch(group: torch.distributed.ProcessGroup) -> bool:
     return group in torch.distributed.distributed_c10d._world.pg_map
 
 
+def global_ranks(name: str) -> tuple[int, ...]:
+    """The ranks of a group, or of the role of a stream's, as torch.distributed counts.
+
+    None where it has not made the group, which may be a stand-in.
+    """
+    group = _PLAYERS.get(name) or _PLAYERS.get(role_of(name)) or _named_by_torch(name)
+    if group is None or not is_known_to_torch(group):
+        return ()
+    return tuple(torch.distributed.get_process_group_ranks(group))
+
+
 def _of_same_ranks(
     name: str, parent: torch.distributed.ProcessGroup, backend: str | None
 ) -> torch.distributed.ProcessGroup:

@@ -13,7 +13,7 @@ import torch
 
 from dynaflow_dsl.measurement import profile as room
 from dynaflow_dsl.measurement.profile import profile_step
-from dynaflow_dsl.measurement.trace_file import OUTSIDE, assigned, trace_document
+from dynaflow_dsl.measurement.trace_file import OUTSIDE, Shown, assigned, trace_document
 from tests.runtime.conftest import halves, toy
 from tests.runtime.fake_clock import FakeDevice, fake_cuda
 from tests.runtime.toy_model import Toy, make_arguments
@@ -47,7 +47,7 @@ def on_fake(
         for _ in range(runs):
             run()
         # Replays show what was captured.
-        return device.events or captured[-3 * steps_of(captured) :]
+        return room.Recorded(device.events or captured[-3 * steps_of(captured) :])
 
     def steps_of(events: list[Any]) -> int:
         return max(event["args"]["grid"][0] for event in events) // 2
@@ -77,7 +77,9 @@ def test_a_trace_names_processes_and_tracks(
 ) -> None:
     profile = profile_step(load(halves, toy), make_arguments(4), runs=2)
     path = tmp_path / "trace.json"
-    path.write_text(json.dumps(trace_document({"a": profile, "b": profile})))
+    path.write_text(
+        json.dumps(trace_document([Shown("a", profile), Shown("b", profile)]))
+    )
     events = json.loads(path.read_text())["traceEvents"]
     processes = {
         event["pid"]: event["args"]["name"]

@@ -106,6 +106,7 @@ def test_ranges_of_the_cpu_hold_operators() -> None:
         ],
         (ATTN, MLP),
         "range ",
+        "work ",
     )
     assert names(timeline) == {
         ("attn[0]", 0): ["aten::mm"],
@@ -133,7 +134,7 @@ def test_the_share_is_of_the_shorter_one(
 
 
 def timed(step: Step, run: int, begin: float, end: float) -> TimedStep:
-    return TimedStep(step, run, begin - 1, end + 1, (Work("k", begin, end),))
+    return TimedStep(step, run, begin - 1, end + 1, (Work("k", begin, end),), 0)
 
 
 WINDOW = ClaimedWindow(
