@@ -34,6 +34,9 @@ HOST = "CPU"
 RANGE = "dfsc step "
 WORK_RANGE = "dfsc work "
 
+# What ranks tell each other between runs is none of their work.
+BETWEEN_RUNS = "dfsc between runs"
+
 Load: TypeAlias = Callable[[MakeStreams], Executor]
 
 
@@ -44,8 +47,8 @@ class Profile:
     `streams` are those of the schedule, main first. `replayed` says that the runs were
     replays of one CUDA graph; `refused` why they were not where that was asked for.
     Steps have numbers in order of issue: `awaited` are those of other streams that each
-    one waits for, and `meets` the ranks of all that meet in each one with collectives.
-    `origin` is the time of the wall clock, in nanoseconds, at which the timeline's is 0.
+    one waits for, and `meets` the ranks that meet in each one with collectives.
+    `origin` is the wall clock's time, in nanoseconds, at which the timeline's is 0.
     """
 
     device: str
@@ -148,7 +151,7 @@ def _on_host(
     names: tuple[str, ...],
     tell: Tell,
 ) -> Profile:
-    """Ranges of the profiler around steps, and around what other threads do for them."""
+    """Ranges of the profiler around steps, and around what threads do for them."""
     opened: dict[str, Any] = {}
 
     def begin(name: str) -> None:
@@ -164,14 +167,15 @@ def _on_host(
     watch.end_work = lambda step: end(f"{WORK_RANGE}{step}")
 
     def run() -> None:
-        tell(None)
+        with record_function(BETWEEN_RUNS):
+            tell(None)
         watch.run(executor, arguments)
 
     recorded = _recorded(run, runs, cuda=False)
     return Profile(
         HOST,
         names,
-        host_timeline(recorded.events, watch.steps, RANGE, WORK_RANGE),
+        host_timeline(recorded.events, watch.steps, RANGE, WORK_RANGE, BETWEEN_RUNS),
         replayed=False,
         awaited=watch.awaited,
         meets=_meets(watch),

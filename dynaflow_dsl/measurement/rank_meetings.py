@@ -22,7 +22,7 @@ class Meeting:
 
     `first_waits` is from the beginning on the first rank to that on the last one,
     `moves` from there to the end on all of them. `last` is the rank that began last
-    most often, in `share` of `count` times.
+    most often, in `times` of `count`.
     """
 
     step: str
@@ -32,7 +32,7 @@ class Meeting:
     first_waits: float
     moves: float
     last: int
-    share: float
+    times: int
     count: int
 
 
@@ -129,7 +129,7 @@ def _meeting(label: str, line: int, ranks: tuple[int, ...], met: list[_Met]) -> 
             max(0.0, max(one.ends.values()) - max(one.begins.values())) for one in met
         ),
         last=last,
-        share=times / len(met),
+        times=times,
         count=len(met),
     )
 

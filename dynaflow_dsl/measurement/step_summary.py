@@ -1,16 +1,19 @@
-"""A profile in some lines: how busy each stream is, and what main waits for.
+"""A profile in some numbers: how busy each stream is, and what main waits for.
 
-Equal waits of layers and runs are one line: a schedule treats its layers alike.
+Equal waits of layers are one: a schedule treats its layers alike. All numbers are of
+one run, whose length is the median: so times of waits add up to that in which main is
+idle, as medians of each would not.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from dynaflow_dsl.measurement.gaps import Gap, busy, extent, find_gaps, runs_of
-from dynaflow_dsl.measurement.intervals import common, length
+from dynaflow_dsl.measurement.intervals import Interval, common, length
 from dynaflow_dsl.measurement.profile import Profile
 from dynaflow_dsl.measurement.timeline import TimedStep
 from dynaflow_dsl.runtime.watch import Step
@@ -34,7 +37,7 @@ class Wait:
     empty where the whole step ends, `later` layers after the awaited one. `each` is one
     such wait, `count` how many a step has, and `total` all of them. The awaited step
     `takes` some time, of which it is `beside` work of main; it begins `after` main
-    has begun to wait.
+    has begun to wait, in most layers since `behind` was still running on its stream.
     """
 
     awaited: str
@@ -50,6 +53,7 @@ class Wait:
     takes: float
     beside: float
     after: float
+    behind: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +66,10 @@ class Pauses:
 
 @dataclass(frozen=True, slots=True)
 class StepSummary:
-    """What runs of a step have in common: medians over runs, in microseconds.
+    """The run of median length, which is `step`, in microseconds.
 
-    `waits` are those of main, the longest first. `between` are its pauses before steps,
+    `least` and `most` are the lengths of the shortest and the longest of all `runs`.
+    `waits` are those of main, the longest first; `between` are its pauses before steps,
     `inside` those between kernels of one step.
     """
 
@@ -83,29 +88,28 @@ def summarise(profile: Profile) -> StepSummary | None:
     runs = runs_of(profile)
     if not runs:
         return None
-    extents = {run: extent(steps) for run, steps in runs.items()}
-    lengths = {run: end - begin for run, (begin, end) in extents.items()}
-    uses = []
-    for stream in profile.streams:
-        taken = {run: length(busy(profile, runs[run], stream)) for run in runs}
-        uses.append(
-            StreamUse(
-                stream,
-                median(taken.values()),
-                median(lengths[run] - taken[run] for run in runs),
-            )
-        )
-    gaps = list(find_gaps(profile, profile.streams[0]))
+    lengths = {}
+    for run, steps in runs.items():
+        begin, end = extent(steps)
+        lengths[run] = end - begin
+    middle = sorted(lengths, key=lambda run: lengths[run])[(len(runs) - 1) // 2]
+    whole = lengths[middle]
+    taken = {name: busy(profile, runs[middle], name) for name in profile.streams}
+    main = profile.streams[0]
+    gaps = [gap for gap in find_gaps(profile, main) if gap.run == middle]
     pauses = [gap for gap in gaps if gap.awaited is None]
     return StepSummary(
-        step=median(lengths.values()),
+        step=whole,
         least=min(lengths.values()),
         most=max(lengths.values()),
         runs=len(runs),
-        streams=tuple(uses),
-        waits=_waits(profile, gaps, len(runs)),
-        between=_pauses([gap for gap in pauses if not gap.inside], len(runs)),
-        inside=_pauses([gap for gap in pauses if gap.inside], len(runs)),
+        streams=tuple(
+            StreamUse(name, length(each), whole - length(each))
+            for name, each in taken.items()
+        ),
+        waits=_waits(gaps, taken[main], runs[middle]),
+        between=_pauses([gap for gap in pauses if not gap.inside]),
+        inside=_pauses([gap for gap in pauses if gap.inside]),
     )
 
 
@@ -122,20 +126,24 @@ class _Kind:
 
 
 def _kind(awaited: Step, step: Step | None) -> _Kind:
-    place = awaited.label, awaited.stream, awaited.line
+    place = _called(awaited), awaited.stream, awaited.line
     if step is None:
         return _Kind(*place, "", 0, None)
     later = None
     if step.layer is not None and awaited.layer is not None:
         later = step.layer - awaited.layer
-    return _Kind(*place, step.label, step.line, later)
+    return _Kind(*place, _called(step), step.line, later)
 
 
-def _waits(profile: Profile, gaps: Iterable[Gap], runs: int) -> tuple[Wait, ...]:
-    main = {
-        run: busy(profile, steps, profile.streams[0])
-        for run, steps in runs_of(profile).items()
-    }
+def _called(step: Step) -> str:
+    """The label of a step; the module's text is told apart."""
+    return step.label if step.part else f"`{step.label}`"
+
+
+def _waits(
+    gaps: Iterable[Gap], main: Sequence[Interval], steps: Sequence[TimedStep]
+) -> tuple[Wait, ...]:
+    """The waits among the gaps of main in a run of some steps; `main` is its work."""
     alike: dict[_Kind, list[tuple[Gap, TimedStep]]] = {}
     for gap in gaps:
         if gap.awaited is not None:
@@ -144,7 +152,6 @@ def _waits(profile: Profile, gaps: Iterable[Gap], runs: int) -> tuple[Wait, ...]
     found = []
     for kind, pairs in alike.items():
         layers = {one.step.layer for _, one in pairs if one.step.layer is not None}
-        total = sum(gap.length for gap, _ in pairs) / runs
         found.append(
             Wait(
                 kind.awaited,
@@ -155,17 +162,33 @@ def _waits(profile: Profile, gaps: Iterable[Gap], runs: int) -> tuple[Wait, ...]
                 kind.before_line,
                 kind.later,
                 each=median(gap.length for gap, _ in pairs),
-                count=round(len(pairs) / runs),
-                total=total,
+                count=len(pairs),
+                total=sum(gap.length for gap, _ in pairs),
                 takes=median(one.end - one.begin for _, one in pairs),
-                beside=median(
-                    common(main[gap.run], [(one.begin, one.end)]) for gap, one in pairs
-                ),
+                beside=median(common(main, [(one.begin, one.end)]) for _, one in pairs),
                 after=median(max(0.0, one.begin - gap.begin) for gap, one in pairs),
+                behind=_most([_behind(gap, one, steps) for gap, one in pairs]),
             )
         )
     return tuple(sorted(found, key=lambda one: -one.total))
 
 
-def _pauses(gaps: Sequence[Gap], runs: int) -> Pauses:
-    return Pauses(sum(gap.length for gap in gaps) / runs, round(len(gaps) / runs))
+def _behind(gap: Gap, awaited: TimedStep, steps: Sequence[TimedStep]) -> str:
+    """The step that kept the stream of an awaited one when main began to wait."""
+    before = [
+        one
+        for one in steps
+        if one.step.stream == awaited.step.stream
+        and gap.begin < one.end
+        and one.begin < awaited.begin
+    ]
+    last = max(before, key=lambda one: one.begin, default=None)
+    return _called(last.step) if last is not None else ""
+
+
+def _most(words: Sequence[str]) -> str:
+    return Counter(words).most_common(1)[0][0]
+
+
+def _pauses(gaps: Sequence[Gap]) -> Pauses:
+    return Pauses(sum(gap.length for gap in gaps), len(gaps))

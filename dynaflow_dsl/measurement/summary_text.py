@@ -13,14 +13,17 @@ MILLI, MICRO = 1e-3, 1e-6
 # How many waits are named, and the least share of a step that one of them takes.
 SHOWN, LEAST = 8, 0.002
 
+# The share of a wait from which on it is told that the awaited step began in it.
+LATE = 0.05
+
 
 def summary_lines(head: str, file: str, summary: StepSummary) -> Iterator[str]:
     """A summary below `head`, with lines of the schedule file `file`."""
-    word = "run" if summary.runs == 1 else "runs"
     spread = ""
     if summary.runs > 1:
-        spread = f", {_ms(summary.least)} to {_ms(summary.most)}"
-    yield f"{head}: {_ms(summary.step)} ms a step ({summary.runs} {word}{spread})"
+        least, most = _ms(summary.least), _ms(summary.most)
+        spread = f", the median of {summary.runs} runs ({least} to {most})"
+    yield f"{head}: {_ms(summary.step)} ms a step{spread}"
     width = max(len(use.stream) for use in summary.streams)
     for use in summary.streams:
         share = use.idle / summary.step if summary.step > 0.0 else 0.0
@@ -46,20 +49,22 @@ def summary_lines(head: str, file: str, summary: StepSummary) -> Iterator[str]:
 
 def _wait(one: Wait, main: str, file: str) -> Iterator[str]:
     place = f" ({file}:{one.line})" if one.line else ""
-    layers = _layers(one.layers)
+    layers = f" of {_layers(one.layers)}" if one.layers else ""
     yield (
-        f"  {main} waits {_ms(one.total)} ms for {one.awaited} on {one.stream}"
-        f"{f' of {layers}' if layers else ''}{place}:"
+        f"  {main} waits {_ms(one.total)} ms for {one.awaited}{layers} on {one.stream}"
+        f"{place}"
     )
     before = "at the end of the step"
     if one.before:
         line = f" (line {one.before_line})" if one.before_line else ""
         before = f"before {one.before}{_later(one.later)}{line}"
-    each = f" {one.count} times {_ms(one.each)} ms" if one.count > 1 else ""
+    times = f"{one.count} times {_ms(one.each)} ms " if one.count > 1 else ""
+    yield f"    {times}{before}"
     takes = f"it takes {_ms(one.takes)} ms, {_ms(one.beside)} ms beside work of {main}"
-    if one.after > 0.05 * one.each:
+    if one.after > LATE * one.each:
         takes += f", and begins {_ms(one.after)} ms after {main} has begun to wait"
-    yield f"   {each} {before}; {takes}"
+        takes += f", behind {one.behind}" if one.behind else ""
+    yield f"    {takes}"
 
 
 def _later(later: int | None) -> str:
@@ -85,20 +90,20 @@ def meeting_lines(found: Meetings, file: str) -> Iterator[str]:
     """A line for each collective of ranks, in the order of a step."""
     if not found.meetings:
         return
-    yield "collectives: until all ranks have begun, and from there to the end on all"
     heads = [_head(one) for one in found.meetings]
-    width = max(map(len, heads))
+    width = max(map(len, ["collective", *heads]))
     several = len({one.ranks for one in found.meetings}) > 1
+    yield f"{'collective':{width}}  first waits     moves  last to begin"
     for head, one in zip(heads, found.meetings, strict=True):
         place = f"  {file}:{one.line}" if one.line else ""
         group = f"  ranks {', '.join(map(str, one.ranks))}" if several else ""
         yield (
-            f"  {head:{width}}  {_ms(one.first_waits)} ms + {_ms(one.moves)} ms; last "
-            f"is rank {one.last}, {one.share:.0%} of {one.count}{place}{group}"
+            f"{head:{width}}  {_ms(one.first_waits):>8} ms{_ms(one.moves):>8} ms  rank "
+            f"{one.last}, {one.times} of {one.count} times{place}{group}"
         )
     if (odd := found.impossible) is not None:
         yield (
-            f"  by their clocks {odd.step} ended on rank {odd.ended} {_ms(odd.apart)} "
+            f"by their clocks {odd.step} ended on rank {odd.ended} {_ms(odd.apart)} "
             f"ms before it began on rank {odd.began}: times of these two ranks are at "
             "least that far apart"
         )

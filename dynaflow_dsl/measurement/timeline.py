@@ -124,32 +124,43 @@ def host_timeline(
     steps: Sequence[Step],
     prefix: str,
     work_prefix: str,
+    apart: str = "",
 ) -> Timeline:
     """The timeline of a CPU, where ranges named by a prefix and a number are steps.
 
     Those of `prefix` lie on the thread that calls a step. What it hands to another
     thread, as it does with collectives, has a range of `work_prefix` there, and is the
-    step's from its beginning to its end.
+    step's from its beginning to its end. Nothing is told of what lies in a range named
+    `apart`, on any thread.
     """
     called: dict[int, list[Work]] = {}
     worked: dict[int, list[Work]] = {}
-    operators = []
+    operators, left_out = [], []
     for event in events:
         if event.get("ph") != "X":
             continue
         name = str(event.get("name", ""))
         is_operator = event.get("cat") == "cpu_op"
-        if not is_operator and not name.startswith((prefix, work_prefix)):
+        is_apart = bool(apart) and name == apart
+        if not (is_operator or is_apart or name.startswith((prefix, work_prefix))):
             continue
         begin = float(event["ts"])
         end = begin + float(event.get("dur", 0.0))
         one = Work(name, begin, end, int(event.get("tid", 0)), kind="operator")
-        if is_operator:
+        if is_apart:
+            left_out.append((begin, end))
+        elif is_operator:
             operators.append(one)
         elif name.startswith(prefix):
             called.setdefault(int(name.removeprefix(prefix)), []).append(one)
         else:
             worked.setdefault(int(name.removeprefix(work_prefix)), []).append(one)
+    if left_out:
+        operators = [
+            one
+            for one in operators
+            if not any(start <= one.begin < stop for start, stop in left_out)
+        ]
     timed = []
     taken: set[int] = set()
     for number, step in enumerate(steps):

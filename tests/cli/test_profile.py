@@ -64,7 +64,7 @@ def test_operators_lie_within_their_steps(workspace: Workspace) -> None:
     for event in named:
         assert any(
             step["tid"] == event["tid"]
-            and step["args"] == event["args"]
+            and {**step["args"], "kind": "operator"} == event["args"]
             and step["ts"] <= event["ts"] + 0.002
             and event["ts"] + event["dur"] <= step["ts"] + step["dur"] + 0.002
             for step in steps
