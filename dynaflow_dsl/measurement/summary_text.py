@@ -93,7 +93,7 @@ def meeting_lines(found: Meetings, file: str) -> Iterator[str]:
     heads = [_head(one) for one in found.meetings]
     width = max(map(len, ["collective", *heads]))
     several = len({one.ranks for one in found.meetings}) > 1
-    yield f"{'collective':{width}}  first waits     moves  last to begin"
+    yield f"{'collective':{width}}  first waits{'moves':>11}  last to begin"
     for head, one in zip(heads, found.meetings, strict=True):
         place = f"  {file}:{one.line}" if one.line else ""
         group = f"  ranks {', '.join(map(str, one.ranks))}" if several else ""
