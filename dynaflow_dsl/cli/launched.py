@@ -12,7 +12,13 @@ from typing import Any, TypeVar
 import click
 
 from dynaflow_dsl.cli.defects import internal_error
-from dynaflow_dsl.cli.report import ExitCode, Reporter
+from dynaflow_dsl.cli.failures import failures_here
+from dynaflow_dsl.cli.report import (
+    ExitCode,
+    OutputError,
+    ReaderGoneError,
+    Reporter,
+)
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 
 T = TypeVar("T")
@@ -72,63 +78,17 @@ def told_to_first(word: T) -> list[T]:
 
 
 @contextmanager
-def all_or_none(reporter: Reporter) -> Iterator[None]:
-    """What each rank does by itself, after which none goes on where one has failed.
-
-    A rank that fails says why at once, since the others may be busy for long. Raises
-    click's Exit on it then, and ClickException that names it on the others. Where
-    torchrun has started no ranks, nothing is caught.
-    """
-    if not launched():
-        yield
-        return
-    failure: str | None = None
-    try:
-        yield
-    except Exception as error:
-        failure = _shown(reporter, error)
-    if failure is None and reporter.code is not ExitCode.FINE:
-        failure = "as it says"
-    try:
-        words = tell_ranks(failure)
-    except RuntimeError:
-        if failure is None:
-            raise
-        words = [failure]  # who is gone needs no word
-    if failure is not None:
-        raise click.exceptions.Exit(max(reporter.code, ExitCode.FINDINGS))
-    for rank, word in enumerate(words):
-        if word is not None:
-            raise click.ClickException(f"rank {rank} has failed: {word}")
-
-
-def _shown(reporter: Reporter, error: Exception) -> str:
-    """Show an exception that ends a rank; what others are told of it is returned."""
-    from dynaflow_dsl.runtime import RuntimeFault
-
-    match error:
-        case click.ClickException():
-            error.show()
-            reporter.code = ExitCode.COULD_NOT_RUN
-            return error.format_message()
-        case DiagnosticError():
-            found = list(error.diagnostics)
-        case RuntimeFault():
-            found = [Diagnostic(error.code, error.message)]
-        case _:
-            found = [internal_error(error)]
-    reporter.show(found)
-    return f"{found[0].code}: {found[0].message}" if found else "as it says"
-
-
-@contextmanager
-def joined_ranks(reporter: Reporter, seconds: int) -> Iterator[None]:
+def joined_ranks(
+    reporter: Reporter, seconds: int, *, all_or_none: bool = False
+) -> Iterator[None]:
     """Be one of the ranks that torchrun has started; without it nothing happens.
 
     Collectives may take `seconds`. One rank speaks of what is as it should be; what is
-    not, each of them says. After an exception the groups are left to the end of the
-    process: NCCL waits for CUDA graphs that hold its collectives, and a traceback
-    keeps such graphs. Raises ClickException where the ranks do not come together.
+    not, each of them says. A rank that an exception ends is named on the others, which
+    end as well; with `all_or_none` one too that has shown an error. After an exception
+    the groups are left to the end of the process: NCCL waits for CUDA graphs that hold
+    its collectives, and a traceback keeps such graphs. Raises ClickException where the
+    ranks do not come together, and what the work raises.
     """
     if not launched():
         yield
@@ -151,9 +111,51 @@ def joined_ranks(reporter: Reporter, seconds: int) -> Iterator[None]:
         ) from error
     reporter.silent = dist.get_rank() > 0
     reporter.say(f"{dist.get_world_size()} ranks run together")
-    yield
+    failures = failures_here(_end)
+    if failures is not None:
+        failures.watch()
+    ended = False
+    try:
+        yield
+        ended = all_or_none and reporter.code is not ExitCode.FINE
+    except (click.Abort, OutputError, ReaderGoneError):
+        raise
+    except Exception as error:
+        ended = True
+        _show(reporter, error)
+    if ended:
+        if failures is not None:
+            failures.leave(reporter.first_error or "it says why")
+        raise click.exceptions.Exit(max(reporter.code, ExitCode.FINDINGS))
+    if failures is not None:
+        failures.stop()
     gc.collect()
     dist.destroy_process_group()
+
+
+def _end(word: str) -> None:
+    """End this process, whose work waits for a rank that has failed."""
+    from dynaflow_dsl.runtime.stalls import end_process
+
+    click.echo(f"Error: {word}", err=True)
+    end_process()
+
+
+def _show(reporter: Reporter, error: Exception) -> None:
+    """Show an exception that ends a rank, before it tells the others."""
+    from dynaflow_dsl.runtime import RuntimeFault
+
+    match error:
+        case click.ClickException():
+            error.show()
+            reporter.code = ExitCode.COULD_NOT_RUN
+            reporter.first_error = reporter.first_error or error.format_message()
+        case DiagnosticError():
+            reporter.show(error.diagnostics)
+        case RuntimeFault():
+            reporter.show([Diagnostic(error.code, error.message)])
+        case _:
+            reporter.show([internal_error(error)])
 
 
 def _own_device(count: int) -> int:

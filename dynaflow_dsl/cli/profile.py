@@ -16,7 +16,6 @@ from dynaflow_dsl.cli.files import relative, schedule_file, write_text
 from dynaflow_dsl.cli.foreign import faults_shown, import_module_file
 from dynaflow_dsl.cli.given_files import given_by_file
 from dynaflow_dsl.cli.launched import (
-    all_or_none,
     joined_ranks,
     rank_timeout_option,
     tell_ranks,
@@ -119,10 +118,8 @@ def command(
     given = given_by_file(Given(parameters, facts), project, [file])
     wanted = Wanted(project, model, model_arguments, given)
     request = Request(size, device, runs, not text_only, not eager)
-    with joined_ranks(reporter, rank_seconds):
-        made: Made | None = None
-        with all_or_none(reporter):
-            made = make_to_run(reporter, file, wanted)
+    with joined_ranks(reporter, rank_seconds, all_or_none=True), faults_shown(reporter):
+        made = make_to_run(reporter, file, wanted)
         if made is not None:
             profiles = _profiles(reporter, made, request)
             _tell(reporter, file, Path(output), profiles)
@@ -130,7 +127,7 @@ def command(
 
 
 def _profiles(reporter: Reporter, made: Made, request: Request) -> dict[str, Any]:
-    """The profiles of this rank, by what was run; empty after a fault was shown."""
+    """The profiles of this rank, by what was run."""
     # Torch takes a second to import, and help on this command needs none.
     from dynaflow_dsl.measurement.profile import profile_step
     from dynaflow_dsl.runtime.streams import make_streams
@@ -138,12 +135,8 @@ def _profiles(reporter: Reporter, made: Made, request: Request) -> dict[str, Any
     profiles: dict[str, Any] = {}
     spec = made.loaded.spec
     on = request.device if request.device is not None else str(spec.device)
-    with (
-        all_or_none(reporter),
-        tempfile.TemporaryDirectory() as temporary,
-        faults_shown(reporter),
-    ):
-        check_cuda(on)
+    check_cuda(on)
+    with tempfile.TemporaryDirectory() as temporary:
         module = import_module_file(made.write(Path(temporary)).module)
         for binding in made.module.bindings:
             graph, schedule = binding.graph, binding.schedule
@@ -163,8 +156,7 @@ def _profiles(reporter: Reporter, made: Made, request: Request) -> dict[str, Any
                 replay=request.replay,
                 tell=tell_ranks,
             )
-        return profiles
-    return {}
+    return profiles
 
 
 def _tell(
@@ -175,9 +167,8 @@ def _tell(
 
     clocks = compare_clocks(tell_ranks, this_machine())
     by_rank = told_to_first(profiles)
-    if reporter.code or not by_rank or not profiles:
-        return
-    _write(reporter, file, path, by_rank, clocks)
+    if by_rank:
+        _write(reporter, file, path, by_rank, clocks)
 
 
 def _write(
