@@ -87,9 +87,10 @@ def failures_here(end: Callable[[str], None]) -> Failures | None:
     """
     import torch.distributed as dist
 
+    made: Any = dist  # its stores are not declared
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     try:
-        store = dist.TCPStore(
+        store = made.TCPStore(
             host, port, is_master=False, timeout=timedelta(seconds=LINGERING)
         )
     except (RuntimeError, ValueError):
