@@ -87,6 +87,8 @@ def failures_here(end: Callable[[str], None]) -> Failures | None:
     """
     import torch.distributed as dist
 
+    from dynaflow_dsl.runtime.groups import running_ranks
+
     made: Any = dist  # its stores are not declared
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     try:
@@ -95,4 +97,4 @@ def failures_here(end: Callable[[str], None]) -> Failures | None:
         )
     except (RuntimeError, ValueError):
         return None
-    return Failures(store, dist.get_rank(), dist.get_world_size(), end)
+    return Failures(store, *running_ranks(), end)

@@ -23,7 +23,8 @@ from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 
 T = TypeVar("T")
 
-# What torchrun tells the processes that it starts.
+# What torchrun tells the processes that it starts. Once they have joined, which rank
+# this one is is what torch.distributed says: `running_ranks`.
 _VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 rank_timeout_option = click.option(
@@ -44,7 +45,10 @@ def launched() -> bool:
 
 def rank_count() -> int:
     """How many ranks there are; one where torchrun has started none."""
-    return int(os.environ["WORLD_SIZE"]) if launched() else 1
+    from dynaflow_dsl.runtime.groups import running_ranks
+
+    _, count = running_ranks()
+    return count
 
 
 def tell_ranks(word: Any) -> list[Any]:
@@ -52,11 +56,12 @@ def tell_ranks(word: Any) -> list[Any]:
 
     Where torchrun has started none, this process's word alone.
     """
-    if not launched():
+    count = rank_count()
+    if count == 1:
         return [word]
     import torch.distributed as dist
 
-    found: list[Any] = [None] * dist.get_world_size()
+    found: list[Any] = [None] * count
     dist.all_gather_object(found, word)
     return found
 
@@ -66,13 +71,14 @@ def told_to_first(word: T) -> list[T]:
 
     A collective of all of them, for words that are long.
     """
-    if not launched():
-        return [word]
     import torch.distributed as dist
 
-    found: list[Any] | None = None
-    if dist.get_rank() == 0:
-        found = [None] * dist.get_world_size()
+    from dynaflow_dsl.runtime.groups import running_ranks
+
+    rank, count = running_ranks()
+    if count == 1:
+        return [word]
+    found: list[Any] | None = [None] * count if rank == 0 else None
     dist.gather_object(word, found)
     return found or []
 
@@ -97,20 +103,23 @@ def joined_ranks(
     import torch
     import torch.distributed as dist
 
+    from dynaflow_dsl.runtime.groups import running_ranks
+
     if torch.cuda.is_available():
         torch.cuda.set_device(_own_device(torch.cuda.device_count()))
     try:
         # Without a backend there is one for each kind of device.
         dist.init_process_group(timeout=timedelta(seconds=seconds))
     except (RuntimeError, ValueError) as error:
-        rank, count, host, port = (os.environ[name] for name in _VARIABLES)
+        me, all_of_them, host, port = (os.environ[name] for name in _VARIABLES)
         first = str(error).strip().partition("\n")[0]
         raise click.ClickException(
-            f"rank {rank} of {count} could not join the others at {host}:{port}: "
+            f"rank {me} of {all_of_them} could not join the others at {host}:{port}: "
             f"{first}"
         ) from error
-    reporter.silent = dist.get_rank() > 0
-    reporter.say(f"{dist.get_world_size()} ranks run together")
+    rank, count = running_ranks()
+    reporter.silent = rank > 0
+    reporter.say(f"{count} ranks run together")
     failures = failures_here(_end)
     if failures is not None:
         failures.watch()

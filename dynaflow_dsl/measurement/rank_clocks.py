@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 
 from dynaflow_dsl.measurement.rounds import Tell
+from dynaflow_dsl.runtime.groups import running_ranks
 
 ROUND_TRIPS = 200
 
@@ -59,7 +60,7 @@ def compare_clocks(
     machines: list[str] = tell(machine)
     if len(machines) == 1:
         return [RankClock(machine)]
-    rank = dist.get_rank()
+    rank, _ = running_ranks()
     mine = RankClock(machine)
     leaders = [
         machines.index(other)

@@ -115,6 +115,17 @@ def _release_all() -> None:
         _release(name)
 
 
+def running_ranks() -> tuple[int, int]:
+    """Which rank this process is of all that run together, and how many they are.
+
+    (0, 1) where torch.distributed runs none. In a group that plays a role a rank may
+    have another number; see `group_rank`.
+    """
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return 0, 1
+    return torch.distributed.get_rank(), torch.distributed.get_world_size()
+
+
 def players() -> dict[str, torch.distributed.ProcessGroup]:
     """The group that plays each role in this process."""
     return {name: group for name, group in _PLAYERS.items() if ":" not in name}
