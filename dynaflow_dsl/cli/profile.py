@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from dynaflow_dsl.cli.files import relative, schedule_file, write_text
+from dynaflow_dsl.cli.files import schedule_file
 from dynaflow_dsl.cli.foreign import faults_shown, import_module_file
 from dynaflow_dsl.cli.given_files import given_by_file
 from dynaflow_dsl.cli.launched import (
@@ -24,7 +23,6 @@ from dynaflow_dsl.cli.launched import (
 from dynaflow_dsl.cli.making import Made, Wanted, make_to_run
 from dynaflow_dsl.cli.on_device import (
     check_cuda,
-    how_it_ran,
     loads,
     say_expected_memory,
 )
@@ -163,88 +161,10 @@ def _tell(
     reporter: Reporter, file: str, path: Path, profiles: Mapping[str, Any]
 ) -> None:
     """Bring the profiles of all ranks together; the first one writes and tells."""
+    from dynaflow_dsl.cli.profiled import write_profiles
     from dynaflow_dsl.measurement.rank_clocks import compare_clocks, this_machine
 
     clocks = compare_clocks(tell_ranks, this_machine())
     by_rank = told_to_first(profiles)
     if by_rank:
-        _write(reporter, file, path, by_rank, clocks)
-
-
-def _write(
-    reporter: Reporter,
-    file: str,
-    path: Path,
-    by_rank: Sequence[Mapping[str, Any]],
-    clocks: Sequence[Any],
-) -> None:
-    from dynaflow_dsl.measurement.rank_meetings import find_meetings
-    from dynaflow_dsl.measurement.step_summary import summarise
-    from dynaflow_dsl.measurement.summary_text import (
-        clock_lines,
-        meeting_lines,
-        summary_lines,
-    )
-    from dynaflow_dsl.measurement.trace_file import (
-        Shown,
-        assigned,
-        shifts_of,
-        trace_document,
-    )
-
-    several = len(by_rank) > 1
-    shown = {
-        (title, rank): Shown(
-            f"rank {rank}: {title}" if several else title,
-            profiles[title],
-            clocks[rank].ahead,
-        )
-        for title in by_rank[0]
-        for rank, profiles in enumerate(by_rank)
-    }
-    write_text(path, json.dumps(trace_document(list(shown.values()))) + "\n")
-    inside, whole = assigned([each.profile for each in shown.values()])
-    lines = [
-        f"{relative(path)}: {inside} of {whole} operations lie in a step",
-        *clock_lines(clocks),
-    ]
-    shifts = dict(zip(shown, shifts_of(list(shown.values())), strict=True))
-    listed, met = [], {}
-    for title in by_rank[0]:
-        lines += ["", title]
-        for rank, profiles in enumerate(by_rank):
-            one = profiles[title]
-            summary = summarise(one)
-            where = f"rank {rank} on {one.device}" if several else f"on {one.device}"
-            if summary is not None:
-                head = f"{where}, {how_it_ran(one)}"
-                lines += [f"  {x}" for x in summary_lines(head, file, summary)]
-            listed.append(
-                {
-                    "title": title,
-                    "rank": rank,
-                    "device": one.device,
-                    "replayed": one.replayed,
-                    "refused": one.refused,
-                    "streams": list(one.streams),
-                    "steps": len(one.timeline.steps),
-                    "summary": asdict(summary) if summary is not None else None,
-                }
-            )
-        met[title] = find_meetings(
-            {rank: profiles[title] for rank, profiles in enumerate(by_rank)},
-            {rank: shifts[title, rank] for rank in range(len(by_rank))},
-        )
-        lines += [f"  {line}" for line in meeting_lines(met[title], file)]
-    reporter.result(
-        "\n".join(lines),
-        {
-            "trace": relative(path),
-            "operations": whole,
-            "operations_in_steps": inside,
-            "ranks": len(by_rank),
-            "clocks": [asdict(one) for one in clocks],
-            "profiles": listed,
-            "collectives": {title: asdict(found) for title, found in met.items()},
-        },
-    )
+        write_profiles(reporter, file, path, by_rank, clocks)

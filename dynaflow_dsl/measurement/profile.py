@@ -206,7 +206,9 @@ def _recorded(run: Callable[[], object], runs: int, *, cuda: bool) -> Recorded:
         activities=activities,
         schedule=schedule(wait=0, warmup=1, active=1, repeat=1),
         # On the CPU collectives run on threads of their streams.
-        experimental_config=_ExperimentalConfig(profile_all_threads=not cuda),
+        experimental_config=None
+        if cuda
+        else _ExperimentalConfig(profile_all_threads=True),
     ) as profiler:
         run()
         profiler.step()
