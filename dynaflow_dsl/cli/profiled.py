@@ -103,6 +103,12 @@ def _lines(
             yield f"{head}: no steps"
         else:
             yield from summary_lines(head, file, summary)
+        if profile.on_host and len(profile.streams) > 1:
+            main = profile.streams[0]
+            yield (
+                "  streams of the CPU are one thread, collectives of several ranks "
+                f"apart: {main} waits for all other steps beside it"
+            )
     yield from meeting_lines(met, file)
 
 

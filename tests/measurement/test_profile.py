@@ -13,6 +13,7 @@ import torch
 
 from dynaflow_dsl.measurement import profile as room
 from dynaflow_dsl.measurement.profile import profile_step
+from dynaflow_dsl.measurement.rounds import Tell, alone
 from dynaflow_dsl.measurement.trace_file import OUTSIDE, Shown, assigned, trace_document
 from tests.runtime.conftest import halves, toy
 from tests.runtime.fake_clock import FakeDevice, fake_cuda
@@ -36,6 +37,7 @@ def on_fake(
     monkeypatch: pytest.MonkeyPatch,
     *,
     captures: bool,
+    tell: Tell = alone,
 ) -> tuple[room.Profile, FakeDevice]:
     fake_cuda(monkeypatch, captures=captures)
     device = FakeDevice()
@@ -54,7 +56,9 @@ def on_fake(
 
     monkeypatch.setattr(room, "DeviceClock", device.clock)
     monkeypatch.setattr(room, "_recorded", recorded)
-    made = profile_step(load(module, model, "cuda:0"), make_arguments(4), runs=1)
+    made = profile_step(
+        load(module, model, "cuda:0"), make_arguments(4), runs=1, tell=tell
+    )
     return made, device
 
 
@@ -70,6 +74,23 @@ def test_kernels_of_a_device_belong_to_steps(
     for number, one in enumerate(profile.timeline.steps):
         assert [work.name for work in one.work] == [f"kernel of {number}"]
     assert profile.streams == ("main", "side")
+
+
+def test_ranks_replay_where_all_of_them_can(
+    halves: ModuleType, toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that issues its steps anew would not meet those that replay a graph."""
+    words: list[Any] = []
+
+    def tell(word: Any) -> list[Any]:
+        words.append(word)
+        return [word, None if word is None else "RuntimeError: out of memory"]
+
+    profile, _ = on_fake(halves, toy, monkeypatch, captures=True, tell=tell)
+    assert not profile.replayed
+    assert profile.refused == "RuntimeError: out of memory"
+    # That it could be captured here, and then the beginning of each run.
+    assert words == ["", None]
 
 
 def test_a_trace_names_processes_and_tracks(
