@@ -52,7 +52,11 @@ def extent(steps: Sequence[TimedStep]) -> Interval:
 
 
 def busy(profile: Profile, steps: Sequence[TimedStep], stream: str) -> list[Interval]:
-    """When a stream runs something: kernels and copies, on the CPU whole steps."""
+    """When a stream runs something: kernels and copies, on the CPU whole steps.
+
+    Of collectives whose kernels nobody saw, such as flags that streams wait for, it is
+    the whole step as well.
+    """
     own = (one for one in steps if one.step.stream == stream)
     return list(union(each for one in own for each in _occupied(profile, one)))
 
@@ -114,6 +118,6 @@ def _awaited(profile: Profile, number: int) -> tuple[int, ...]:
 
 
 def _occupied(profile: Profile, one: TimedStep) -> list[Interval]:
-    if profile.on_host:
+    if profile.on_host or (not one.work and one.number in profile.meets):
         return [(one.begin, one.end)]
     return [(work.begin, work.end) for work in one.work]

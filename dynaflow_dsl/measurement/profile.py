@@ -134,7 +134,7 @@ def profile_step(
     return Profile(
         f"{device} ({torch.cuda.get_device_name(device)})",
         names,
-        device_timeline(recorded.events, watch.steps),
+        device_timeline(recorded.events, watch.steps, watch.groups),
         replay and not refused,
         refused,
         watch.awaited,

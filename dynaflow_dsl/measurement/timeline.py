@@ -8,13 +8,16 @@ on their stream is the step's, however it got onto the device.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dynaflow_dsl.runtime.device_clock import MARK
 from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.watch import Step
+
+# What names of kernels of NCCL have.
+NCCL = "nccl"
 
 # Categories of a profiler's events that occupy a device, and what is called so here.
 ON_DEVICE = {"kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "fill"}
@@ -60,11 +63,15 @@ class Timeline:
 
 
 def device_timeline(
-    events: Iterable[Mapping[str, Any]], steps: Sequence[Step]
+    events: Iterable[Mapping[str, Any]],
+    steps: Sequence[Step],
+    collectives: Collection[int] = (),
 ) -> Timeline:
     """The timeline of a profiler's events, with `steps` in order of issue.
 
-    Raises LoadError (DFS808) where the profiler saw no marks.
+    NCCL runs its kernels on streams of its own, which a step's stream waits for: they
+    belong to the one of the steps `collectives` that they lie in. Raises LoadError
+    (DFS808) where the profiler saw no marks.
     """
     work = sorted(_device_work(events), key=lambda one: one.begin)
     marks = [one for one in work if MARK in one.name]
@@ -104,6 +111,8 @@ def device_timeline(
             if one.lane in (spans[place][2].lane, spans[place][3].lane)
         ]
         owner = same if same or told_apart else around
+        if not same and NCCL in one.name:
+            owner = [place for place in around if spans[place][4] in collectives]
         if len(owner) == 1:
             inside[owner[0]].append(one)
         else:

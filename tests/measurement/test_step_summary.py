@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dynaflow_dsl.measurement.gaps import find_gaps
@@ -173,6 +175,18 @@ def test_steps_on_the_host_are_busy_between_their_operators() -> None:
     steps = [Ran("a", "main", 0, [(0, 2), (4, 5)]), Ran("b", "main", 0, [(5, 6)])]
     assert summary(profile_of(steps)).streams[0].idle == 2
     assert summary(profile_of(steps, device=HOST)).streams[0].idle == 0
+
+
+def test_a_collective_whose_kernels_nobody_saw_is_busy() -> None:
+    seen = profile_of(two_layers())
+    unseen = Timeline(
+        tuple(
+            replace(one, work=()) if one.number in seen.meets else one
+            for one in seen.timeline.steps
+        ),
+        (),
+    )
+    assert summary(replace(seen, timeline=unseen)) == summary(seen)
 
 
 def test_nothing_that_ran_is_no_summary() -> None:
