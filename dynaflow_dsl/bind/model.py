@@ -146,8 +146,8 @@ class BoundKernel:
     One that is trusted has no calls: `tensors` are its parameters, to be found among
     the names that the part's function gives its tensors, and `mutates` those of them
     that it writes. `communicator` is the process group that it uses, and `uses` what
-    else one call may use at a time. One that is not `declared` does not say what it
-    writes.
+    else one call may use at a time, on each stream for itself with `by_stream`. One
+    that is not `declared` does not say what it writes.
     """
 
     part: str
@@ -159,6 +159,7 @@ class BoundKernel:
     communicator: str | None = None
     uses: tuple[str, ...] = ()
     declared: bool = True
+    by_stream: bool = False
 
 
 @dataclass(frozen=True, slots=True)

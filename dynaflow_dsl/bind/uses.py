@@ -12,13 +12,18 @@ from typing import Literal, NamedTuple, TypeAlias
 from dynaflow_dsl.bind.model import Binding, Body, BoundKernel
 from dynaflow_dsl.graph.model import Graph, Operation
 from dynaflow_dsl.operations.effects import effects_of
+from dynaflow_dsl.resolve.model import MAIN
 
 
 class Resource(NamedTuple):
-    """Something that one step may use at a time: `what` it is, and its name."""
+    """Something that one step may use at a time: `what` it is, and its name.
+
+    With `by_stream` each stream has one, so that steps on two of them use two.
+    """
 
     what: str
     name: str
+    by_stream: bool = False
 
     def __str__(self) -> str:
         return f"the {self.what} '{self.name}'"
@@ -116,10 +121,22 @@ def uses_of(binding: Binding) -> Mapping[str, tuple[tuple[Resource, ...], ...]]:
     return found
 
 
-def groups_of_kernel(kernel: BoundKernel, bodies: Sequence[Body]) -> tuple[str, ...]:
-    """The process groups that a kernel uses which stands for these programs."""
+def groups_of_kernel(
+    kernel: BoundKernel, bodies: Sequence[Body], streams: Sequence[str]
+) -> tuple[str, ...]:
+    """The process groups that a kernel uses which stands for these programs.
+
+    It runs on `streams`, each of which may have a group of its own.
+    """
     used = (each for body in bodies for each in of_kernel(kernel, body))
-    return tuple(dict.fromkeys(each.name for each in used if each.what == GROUP))
+    return tuple(
+        dict.fromkeys(
+            f"{each.name}:{stream}" if each.by_stream and stream != MAIN else each.name
+            for each in used
+            if each.what == GROUP
+            for stream in streams
+        )
+    )
 
 
 def _of_program(body: Body, kernel: BoundKernel | None) -> tuple[Resource, ...]:
@@ -135,13 +152,14 @@ def of_kernel(kernel: BoundKernel, body: Body) -> Iterator[Resource]:
     does so over their groups.
     """
     symmetric = kernel.via.kernel.symmetric_memory
+    alone = kernel.by_stream
     if kernel.communicator is not None:
-        yield Resource(GROUP, kernel.communicator)
+        yield Resource(GROUP, kernel.communicator, alone)
     elif not kernel.uses and not symmetric:
         for each in body.operations:
             if is_collective(each) and (group := group_of(each)) is not None:
-                yield Resource(GROUP, group)
+                yield Resource(GROUP, group, alone)
     for name in kernel.uses:
-        yield Resource(SHARED, name)
+        yield Resource(SHARED, name, alone)
     if symmetric:
-        yield Resource(SYMMETRIC, kernel.via.kernel.name)
+        yield Resource(SYMMETRIC, kernel.via.kernel.name, alone)

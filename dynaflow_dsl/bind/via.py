@@ -68,6 +68,7 @@ def bind_kernels(
                         trusted.communicator,
                         trusted.uses,
                         trusted.mutates is not None,
+                        trusted.by_stream,
                     )
                 )
             continue
@@ -93,6 +94,7 @@ def bind_kernels(
                     communicator=last.communicator,
                     uses=last.uses,
                     declared=last.mutates is not None,
+                    by_stream=last.by_stream,
                 )
             )
     if found:

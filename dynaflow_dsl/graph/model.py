@@ -199,7 +199,8 @@ class TracedKernel:
     `graph` has a step input for each tensor parameter, of its name. `open_scalars` are
     parameters that nobody gave a value, each with the number or the text that stands
     for it in the graph. `digest` is that of the kernel's source, `communicator` the
-    process group that it uses, and `uses` what else one call may use at a time.
+    process group that it uses, and `uses` what else one call may use at a time; with
+    `by_stream` each stream has these for itself.
     """
 
     graph: Graph
@@ -208,6 +209,7 @@ class TracedKernel:
     digest: str
     communicator: str | None = None
     uses: tuple[str, ...] = ()
+    by_stream: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,3 +224,4 @@ class TrustedKernel:
     digest: str
     communicator: str | None = None
     uses: tuple[str, ...] = ()
+    by_stream: bool = False

@@ -14,6 +14,7 @@ from dynaflow_dsl.kernels.copied import (
     copied_all_gather,
     copied_all_reduce,
     copied_all_reduce_add,
+    copied_all_reduce_add_norm,
     copied_all_to_all,
     copied_reduce_scatter,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "copied_all_gather",
     "copied_all_reduce",
     "copied_all_reduce_add",
+    "copied_all_reduce_add_norm",
     "copied_all_to_all",
     "copied_reduce_scatter",
     "gather_dispatch",

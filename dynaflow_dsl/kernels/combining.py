@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from dynaflow_dsl.kernels.host import HostPeers
-from dynaflow_dsl.kernels.peers import Peers, SharedBuffer, copy_to_all, others
+from dynaflow_dsl.kernels.peers import Peers, SharedBuffer, copy_to_others, others
 from dynaflow_dsl.kernels.routing import Places, find_places
 from dynaflow_dsl.kernels.tiles import Tile, aligned
 from dynaflow_dsl.kernels.transports import transport_of
@@ -160,6 +160,7 @@ def _combine(
     peers = transport_of(group, rows)
     if peers is None or (residual is not None and rows.dtype != residual.dtype):
         return None
+    experts, weights = experts.contiguous(), weights.contiguous()
     if isinstance(peers, HostPeers):
         return combine_by_host(peers, rows, experts, weights, residual, local, programs)
     results = Results.tell(peers, rows, experts, weights, local)
@@ -186,8 +187,8 @@ def combine_by_host(
     programs: int,
 ) -> torch.Tensor:
     """The same where sums for the other ranks go through the host."""
-    places = find_places(peers.everyones(experts), local, peers.rank)
-    results = Results(rows.contiguous(), peers.everyones(weights), places)
+    places = find_places(experts, peers.everyones(experts), local, peers.rank)
+    results = Results(rows.contiguous(), weights, peers.everyones(weights), places)
     tokens, width = weights.shape[0], rows.shape[1]
     sums = rows.new_empty(peers.size * tokens, width)
     shape = (peers.size, tokens, width)
@@ -200,11 +201,13 @@ def combine_by_host(
 class Results:
     """What a rank's experts made, and for whom.
 
-    `rows` is [room, width]; `weights`, [ranks, tokens, choices], are all ranks'.
+    `rows` is [room, width]; `weights`, [tokens, choices], are those of this rank's own
+    tokens, and `sent`, [ranks, tokens, choices], has those of others.
     """
 
     rows: torch.Tensor
     weights: torch.Tensor
+    sent: torch.Tensor
     places: Places
 
     @classmethod
@@ -225,16 +228,16 @@ class Results:
         factors = peers.buffer("combined_weights", shape, weights.dtype)
         # Without this one nobody knows that the last call has read what it got.
         peers.barrier("combined_choices")
-        copy_to_all(peers, choices, experts)
-        copy_to_all(peers, factors, weights)
+        copy_to_others(peers, choices, experts)
+        copy_to_others(peers, factors, weights)
         peers.barrier("combined_choices")
-        everyones = choices.of_rank[peers.rank]
-        places = find_places(everyones, local, peers.rank)
-        return cls(rows.contiguous(), factors.of_rank[peers.rank], places)
+        sent = choices.of_rank[peers.rank]
+        places = find_places(experts, sent, local, peers.rank)
+        return cls(rows.contiguous(), weights, factors.of_rank[peers.rank], places)
 
     def buffer(self, peers: Peers) -> SharedBuffer:
         """Where the sums of all ranks arrive, a share for each."""
-        tokens, width = self.weights.shape[1], self.rows.shape[1]
+        tokens, width = self.weights.shape[0], self.rows.shape[1]
         return peers.buffer("combined", (peers.size, tokens, width), self.rows.dtype)
 
     @property
@@ -254,14 +257,14 @@ def sum_for_others(
     """
     from dynaflow_dsl.kernels import exchange_launches
 
-    ranks, tokens, choices = results.weights.shape
+    ranks, tokens, choices = results.sent.shape
     width = results.rows.shape[1]
     tile = Tile.of(width, results.rows.itemsize, _SUM_TILE)
     grid = (tile.programs((ranks - 1) * tokens, programs),)
     exchange_launches.sum_for_others[grid](
         results.rows,
         results.places.of_choice,
-        results.weights,
+        results.sent,
         targets,
         tokens,
         width,
@@ -289,7 +292,7 @@ def add_sums(
     """
     from dynaflow_dsl.kernels import exchange_launches
 
-    ranks, tokens, choices = results.weights.shape
+    ranks, tokens, choices = results.sent.shape
     width = results.rows.shape[1]
     shape = (tokens, width) if residual is None else residual.shape
     summed = results.rows.new_empty(shape)

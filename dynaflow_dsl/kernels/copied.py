@@ -7,12 +7,17 @@ is copied out while another is copied in (see `pipeline`). SMs only add.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
+from dynaflow_dsl.kernels import sums
 from dynaflow_dsl.kernels.host import HostPeers
 from dynaflow_dsl.kernels.peers import Peers, copy_to_all, others
 from dynaflow_dsl.kernels.transports import transport_of
 from dynaflow_dsl.runtime.kernels import kernel
+from dynaflow_dsl.runtime.stream_names import group_of_stream
 
 _COLLECTIVES = torch.ops._c10d_functional
 
@@ -27,7 +32,7 @@ def reduced(tensor: torch.Tensor, group: str) -> torch.Tensor:
     return summed
 
 
-@kernel(reference=reduced, mutates=())
+@kernel(reference=reduced, mutates=(), by_stream=True)
 def copied_all_reduce(
     tensor: torch.Tensor, group: str, chunks: int = 0
 ) -> torch.Tensor:
@@ -36,16 +41,12 @@ def copied_all_reduce(
     All ranks get the same bits. Through memory of the host the tensor goes in `chunks`
     pieces; 0 chooses by its size.
     """
-    match transport_of(group, tensor):
-        case None:
-            return reduced(tensor, group)
-        case HostPeers() as peers:
-            return peers.collectives.all_reduce(tensor, chunks)
-        case peers:
-            shares = send_shares(peers, tensor)
-            total = shares.sum(0, dtype=tensor.dtype)
-            gathered = give_to_all(peers, "sums", total)
-            return gathered.view(-1)[: tensor.numel()].clone().view(tensor.shape)
+    group = group_of_stream(group, tensor.device)
+    peers = transport_of(group, tensor)
+    if peers is None:
+        return reduced(tensor, group)
+    with addends(peers, tensor, chunks) as found:
+        return sums.total(found).view(tensor.shape)
 
 
 def reduced_and_added(
@@ -55,13 +56,52 @@ def reduced_and_added(
     return residual + reduced(tensor, group)
 
 
-@kernel(reference=reduced_and_added, mutates=())
+@kernel(reference=reduced_and_added, mutates=(), by_stream=True)
 def copied_all_reduce_add(
     tensor: torch.Tensor, residual: torch.Tensor, group: str, chunks: int = 0
 ) -> torch.Tensor:
     """`copied_all_reduce`, and the addition to the residual behind it."""
-    summed: torch.Tensor = copied_all_reduce(tensor, group, chunks)
-    return residual + summed
+    group = group_of_stream(group, tensor.device)
+    peers = transport_of(group, tensor)
+    if peers is None:
+        return reduced_and_added(tensor, residual, group)
+    with addends(peers, tensor, chunks) as found:
+        return sums.added(found, residual)
+
+
+def reduced_norm(
+    update: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor,
+    eps: float,
+    group: str,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Reference: all-reduce, addition to the residual, and the RMS norm behind it.
+
+    All are [..., width] but `weight`, [width]; returns the sum and its norm.
+    """
+    return sums.norm(residual + reduced(update, group), weight, eps)
+
+
+@kernel(reference=reduced_norm, mutates=(), by_stream=True)
+def copied_all_reduce_add_norm(
+    update: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor,
+    eps: float,
+    group: str,
+    chunks: int = 0,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`copied_all_reduce_add`, and the RMS norm of its result.
+
+    What TokenWeave fuses (arXiv 2505.11329), with the SMs at work once all has arrived.
+    """
+    group = group_of_stream(group, update.device)
+    peers = transport_of(group, update)
+    if peers is None:
+        return reduced_norm(update, residual, weight, eps, group)
+    with addends(peers, update, chunks) as found:
+        return sums.normed(found, residual, weight, eps)
 
 
 def scattered(tensor: torch.Tensor, ranks: int, group: str) -> torch.Tensor:
@@ -71,11 +111,12 @@ def scattered(tensor: torch.Tensor, ranks: int, group: str) -> torch.Tensor:
     return summed
 
 
-@kernel(reference=scattered, mutates=())
+@kernel(reference=scattered, mutates=(), by_stream=True)
 def copied_reduce_scatter(
     tensor: torch.Tensor, ranks: int, group: str, chunks: int = 0
 ) -> torch.Tensor:
     """A reduce-scatter; `chunks` as for `copied_all_reduce`."""
+    group = group_of_stream(group, tensor.device)
     match transport_of(group, tensor):
         case None:
             return scattered(tensor, ranks, group)
@@ -93,11 +134,12 @@ def gathered(tensor: torch.Tensor, ranks: int, group: str) -> torch.Tensor:
     return joined
 
 
-@kernel(reference=gathered, mutates=())
+@kernel(reference=gathered, mutates=(), by_stream=True)
 def copied_all_gather(
     tensor: torch.Tensor, ranks: int, group: str, chunks: int = 0
 ) -> torch.Tensor:
     """An all-gather; `chunks` as for `copied_all_reduce`."""
+    group = group_of_stream(group, tensor.device)
     match transport_of(group, tensor):
         case None:
             return gathered(tensor, ranks, group)
@@ -125,7 +167,7 @@ def exchanged(tensor: torch.Tensor, ranks: int, group: str) -> torch.Tensor:
     return came
 
 
-@kernel(reference=exchanged, mutates=())
+@kernel(reference=exchanged, mutates=(), by_stream=True)
 def copied_all_to_all(
     tensor: torch.Tensor, ranks: int, group: str, chunks: int = 0
 ) -> torch.Tensor:
@@ -138,6 +180,7 @@ def copied_all_to_all(
             f"copied_all_to_all sends every rank as many rows as the others, and "
             f"{tensor.shape[0]} rows are not divisible among {ranks} ranks"
         )
+    group = group_of_stream(group, tensor.device)
     match transport_of(group, tensor):
         case None:
             return exchanged(tensor, ranks, group)
@@ -145,6 +188,28 @@ def copied_all_to_all(
             return peers.collectives.all_to_all(tensor, chunks)
         case peers:
             return send_shares(peers, tensor).clone().view(tensor.shape)
+
+
+@contextmanager
+def addends(
+    peers: Peers | HostPeers, tensor: torch.Tensor, chunks: int
+) -> Iterator[list[torch.Tensor]]:
+    """One or two flat tensors whose sum, in this order, is that over the ranks.
+
+    They are there for what the current stream does inside. Of two ranks both get all
+    the numbers of the other: as many bytes move as for sums of halves, and nobody waits
+    for those.
+    """
+    flat = tensor.contiguous().view(-1)
+    match peers:
+        case HostPeers():
+            yield peers.collectives.addends(flat, chunks)
+        case _ if peers.size == 2:
+            with peers.swapped("swapped", flat) as theirs:
+                yield [flat, theirs] if peers.rank == 0 else [theirs, flat]
+        case _:
+            total = send_shares(peers, flat).sum(0, dtype=flat.dtype)
+            yield [give_to_all(peers, "sums", total).view(-1)[: flat.numel()]]
 
 
 def send_shares(peers: Peers, tensor: torch.Tensor) -> torch.Tensor:

@@ -13,14 +13,9 @@ from __future__ import annotations
 import torch
 
 from dynaflow_dsl.kernels.host import HostPeers
-from dynaflow_dsl.kernels.peers import (
-    Peers,
-    SharedBuffer,
-    copy_to_all,
-    copy_to_others,
-)
+from dynaflow_dsl.kernels.peers import Peers, SharedBuffer, copy_to_others
 from dynaflow_dsl.kernels.routing import Places, find_places
-from dynaflow_dsl.kernels.tiles import Tile, aligned, power_of_two
+from dynaflow_dsl.kernels.tiles import Tile, aligned
 from dynaflow_dsl.kernels.transports import transport_of
 from dynaflow_dsl.runtime.kernels import kernel
 
@@ -63,11 +58,12 @@ def gather_dispatch(
     if peers is None:
         return dispatched(tokens, experts, room, local, ranks, group)
     rows = tokens.reshape(-1, tokens.shape[-1]).contiguous()
+    experts = experts.contiguous()
     if isinstance(peers, HostPeers):
         return dispatch_by_host(peers, rows, experts, room, local, programs)
     sent, choices = _begin_dispatch(peers, rows, experts)
     copy_to_others(peers, sent, rows)
-    return _end_dispatch(peers, rows, sent, choices, room, local, programs)
+    return _end_dispatch(peers, rows, experts, sent, choices, room, local, programs)
 
 
 @kernel(reference=dispatched, mutates=(), communicator="ep", uses=("exchange",))
@@ -91,6 +87,7 @@ def push_dispatch(
     if peers is None:
         return dispatched(tokens, experts, room, local, ranks, group)
     rows = tokens.reshape(-1, tokens.shape[-1]).contiguous()
+    experts = experts.contiguous()
     if isinstance(peers, HostPeers):
         return dispatch_by_host(peers, rows, experts, room, local, programs)
     sent, choices = _begin_dispatch(peers, rows, experts)
@@ -98,7 +95,7 @@ def push_dispatch(
     tile = Tile.of(width, rows.itemsize)
     exchange_launches.push_tokens[(tile.programs(count, programs),)](
         rows,
-        experts.contiguous(),
+        experts,
         sent.addresses,
         count,
         width,
@@ -110,13 +107,13 @@ def push_dispatch(
         BLOCK=tile.block,
         num_warps=tile.warps,
     )
-    return _end_dispatch(peers, rows, sent, choices, room, local, programs)
+    return _end_dispatch(peers, rows, experts, sent, choices, room, local, programs)
 
 
 def _begin_dispatch(
     peers: Peers, rows: torch.Tensor, experts: torch.Tensor
 ) -> tuple[SharedBuffer, SharedBuffer]:
-    """Where all ranks' tokens arrive, a share for each sender, and their choices.
+    """Where other ranks' tokens arrive, a share for each sender, and their choices.
 
     The choices are under way when it returns.
     """
@@ -124,13 +121,14 @@ def _begin_dispatch(
     shape = (peers.size, *experts.shape)
     choices = peers.buffer("dispatched_choices", shape, experts.dtype)
     peers.barrier("dispatched")  # what came for the last call has been read
-    copy_to_all(peers, choices, experts)
+    copy_to_others(peers, choices, experts)
     return sent, choices
 
 
 def _end_dispatch(
     peers: Peers,
     rows: torch.Tensor,
+    experts: torch.Tensor,
     sent: SharedBuffer,
     choices: SharedBuffer,
     room: int,
@@ -138,7 +136,7 @@ def _end_dispatch(
     programs: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     peers.barrier("dispatched")
-    places = find_places(choices.of_rank[peers.rank], local, peers.rank)
+    places = find_places(experts, choices.of_rank[peers.rank], local, peers.rank)
     return receive(rows, sent.of_rank[peers.rank], places, room, programs)
 
 
@@ -151,7 +149,7 @@ def dispatch_by_host(
     programs: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """`dispatch` of rows [tokens, width], where all come through the host."""
-    places = find_places(peers.everyones(experts), local, peers.rank)
+    places = find_places(experts, peers.everyones(experts), local, peers.rank)
     return receive(rows, peers.everyones(rows), places, room, programs)
 
 
@@ -165,11 +163,9 @@ def receive(
     """
     from dynaflow_dsl.kernels import exchange_launches
 
-    ranks, tokens, choices = places.experts.shape
+    ranks, tokens, choices = places.of_choice.shape
     width = own.shape[1]
     received = own.new_empty(room, width)
-    ends = places.experts.new_empty(places.local, dtype=torch.int32)
-    arrived = places.experts.new_empty(ranks, places.local)
     fits = torch.empty((), dtype=torch.bool, device=own.device)
     tile = Tile.of(width, own.itemsize)
     exchange_launches.spread_rows[
@@ -178,23 +174,18 @@ def receive(
         own,
         sent,
         places.of_choice,
-        places.sums,
+        places.needed,
         received,
-        ends,
-        arrived,
         fits,
         tokens,
         room,
         width,
-        places.local,
-        places.blocks,
         places.rank,
         RANKS=ranks,
         CHOICES=choices,
-        EXPERTS=power_of_two(places.local),
         ROWS=tile.rows,
         BLOCK=tile.block,
         num_warps=tile.warps,
     )
     torch._assert_async(fits, "a rank has no room for its experts' tokens")
-    return received, ends, arrived
+    return received, places.ends, places.arrived

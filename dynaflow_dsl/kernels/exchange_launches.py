@@ -1,11 +1,11 @@
 """The Triton functions of the exchange between experts.
 
 Apart from the rest, so that the kernels can be bound where Triton is not installed.
-`experts` are choices, int64 [tokens, CHOICES] of a rank or [ranks, tokens, CHOICES] of
-all, and `places`, int32, says of all where a row of them stands among those that this
-rank receives for its experts. Kernels that move rows go over them by tiles of ROWS, in
-steps of the grid's size; ALIGNED says that every row begins at a multiple of 16 bytes,
-which Triton cannot know of an address that it loads.
+`places`, int32 [ranks, tokens, CHOICES], says of all ranks' choices where a row of them
+stands among those that this rank receives for its experts. What a rank has itself is
+read where it is, what others have where they sent it. Kernels that move rows go over
+them by tiles of ROWS, in steps of the grid's size; ALIGNED says that every row begins
+at a multiple of 16 bytes, which Triton cannot know of an address that it loads.
 """
 
 from __future__ import annotations
@@ -15,11 +15,23 @@ import triton.language as tl
 
 
 @triton.jit
+def choices_of(own, sent, sender, rank, tokens, CHOICES: tl.constexpr):
+    """Where the choices of a rank's tokens begin; those of `rank` are `own`."""
+    if sender == rank:
+        begin = own
+    else:
+        begin = sent + sender * tokens * CHOICES
+    return begin
+
+
+@triton.jit
 def count_choices(
-    experts,
+    own,
+    sent,
     table,
     tokens,
-    first,
+    tiles,
+    rank,
     local,
     CHOICES: tl.constexpr,
     TOKENS: tl.constexpr,
@@ -28,37 +40,49 @@ def count_choices(
 ):
     """How many choices of a block of a rank's tokens each expert and rank gets.
 
-    The grid is (blocks of TOKENS tokens, ranks). `table`, int32, begins with the counts
-    of this rank's experts, those from `first` on, in the order of places: [local
-    expert, sender, block]. After them come those of whole ranks, [receiver, sender,
-    block]. So one running sum over the table answers every question about places.
+    `own` are the choices of this rank's tokens, int64 [tokens, CHOICES], and `sent`,
+    [ranks, tokens, CHOICES], those of others. The grid is (blocks of `tiles` times
+    TOKENS tokens, ranks). `table`, int32, begins with the counts of this rank's
+    experts, in the order of places: [local expert, sender, block]. After them come
+    those of whole ranks, [receiver, sender, block].
     """
     block, sender = tl.program_id(0), tl.program_id(1)
     blocks, ranks = tl.num_programs(0), tl.num_programs(1)
-    token = block * TOKENS + tl.arange(0, TOKENS)
+    experts = choices_of(own, sent, sender, rank, tokens, CHOICES)
     expert, receiver = tl.arange(0, EXPERTS), tl.arange(0, RANKS)
-    mine = tl.zeros([TOKENS, EXPERTS], tl.int32)
-    sent = tl.zeros([TOKENS, RANKS], tl.int32)
-    for choice in tl.static_range(CHOICES):
-        entry = (sender * tokens + token) * CHOICES + choice
-        nobody = ranks * local
-        chosen = tl.load(experts + entry, mask=token < tokens, other=nobody)
-        chosen = chosen.to(tl.int32)
-        mine += (chosen[:, None] == first + expert[None, :]).to(tl.int32)
-        sent += ((chosen // local)[:, None] == receiver[None, :]).to(tl.int32)
-    run = expert * ranks + sender
-    tl.store(table + run * blocks + block, tl.sum(mine, 0), mask=expert < local)
-    run = ranks * local + receiver * ranks + sender
-    tl.store(table + run * blocks + block, tl.sum(sent, 0), mask=receiver < ranks)
+    held = tl.zeros([EXPERTS], tl.int32)
+    received = tl.zeros([RANKS], tl.int32)
+    for tile in range(block * tiles, (block + 1) * tiles):
+        token = tile * TOKENS + tl.arange(0, TOKENS)
+        mine = tl.zeros([TOKENS, EXPERTS], tl.int32)
+        goes = tl.zeros([TOKENS, RANKS], tl.int32)
+        for choice in tl.static_range(CHOICES):
+            nobody = ranks * local
+            entry = experts + token * CHOICES + choice
+            chosen = tl.load(entry, mask=token < tokens, other=nobody).to(tl.int32)
+            mine += (chosen[:, None] == rank * local + expert[None, :]).to(tl.int32)
+            goes += ((chosen // local)[:, None] == receiver[None, :]).to(tl.int32)
+        held += tl.sum(mine, 0)
+        received += tl.sum(goes, 0)
+    here = sender * blocks + block
+    row = ranks * blocks
+    tl.store(table + expert * row + here, held, mask=expert < local)
+    after = table + local * row
+    tl.store(after + receiver * row + here, received, mask=receiver < ranks)
 
 
 @triton.jit
 def place_choices(
-    experts,
-    sums,
+    own,
+    sent,
+    table,
     places,
+    ends,
+    arrived,
+    needed,
     tokens,
-    first,
+    tiles,
+    rank,
     local,
     CHOICES: tl.constexpr,
     TOKENS: tl.constexpr,
@@ -66,30 +90,65 @@ def place_choices(
 ):
     """The place of each choice of all tokens, int32; -1 for other ranks' experts.
 
-    The grid is that of `count_choices`, and `sums` the running sum over its table.
+    The grid is that of `count_choices`, and `table` what it counted. Each program adds
+    up all that comes before its block: a sum in a kernel of its own would wait for an
+    SM once more. Writes as well where the rows of each expert end, int32 [local], how
+    many each rank sent for each, int64 [ranks, local], and how many rows each rank
+    receives, int32 [ranks].
     """
     block, sender = tl.program_id(0), tl.program_id(1)
     blocks, ranks = tl.num_programs(0), tl.num_programs(1)
-    token = block * TOKENS + tl.arange(0, TOKENS)
-    there = token < tokens
+    row = ranks * blocks
+    first = sender * blocks
     expert = tl.arange(0, EXPERTS)
-    held = (expert < local)[None, :]
-    mine = tl.zeros([TOKENS, EXPERTS], tl.int32)
-    for choice in tl.static_range(CHOICES):
-        entry = (sender * tokens + token) * CHOICES + choice
-        chosen = tl.load(experts + entry, mask=there, other=-1).to(tl.int32)
-        mine += ((chosen[:, None] == first + expert[None, :]) & held).to(tl.int32)
-    index = (expert * ranks + sender) * blocks + block
-    begin = tl.load(sums + index - 1, mask=(expert < local) & (index > 0), other=0)
-    free = begin[None, :] + tl.cumsum(mine, 0) - mine
-    for choice in tl.static_range(CHOICES):
-        entry = (sender * tokens + token) * CHOICES + choice
-        chosen = tl.load(experts + entry, mask=there, other=-1).to(tl.int32)
-        hit = ((chosen[:, None] == first + expert[None, :]) & held).to(tl.int32)
-        place = tl.sum(hit * (free + 1), 1) - 1
-        tl.store(places + entry, place, mask=there)
-        # A token may choose an expert twice.
-        free += hit
+    held = expert < local
+    total = tl.zeros([EXPERTS], tl.int32)
+    before = tl.zeros([EXPERTS], tl.int32)
+    came = tl.zeros([EXPERTS], tl.int32)
+    for start in range(0, row, TOKENS):
+        run = start + tl.arange(0, TOKENS)[:, None]
+        count = tl.load(
+            table + expert[None, :] * row + run,
+            mask=held[None, :] & (run < row),
+            other=0,
+        )
+        of_sender = (run >= first) & (run < first + blocks)
+        total += tl.sum(count, 0)
+        before += tl.sum(tl.where(run < first + block, count, 0), 0)
+        came += tl.sum(tl.where(of_sender, count, 0), 0)
+    end = tl.cumsum(total, 0)
+    if block == 0:
+        if sender == 0:
+            tl.store(ends + expert, end, mask=held)
+        tl.store(arrived + sender * local + expert, came.to(tl.int64), mask=held)
+        receives = tl.zeros([TOKENS], tl.int32)
+        for start in range(0, row, TOKENS):
+            run = start + tl.arange(0, TOKENS)
+            entry = table + (local + sender) * row + run
+            receives += tl.load(entry, mask=run < row, other=0)
+        tl.store(needed + sender, tl.sum(receives, 0))
+    experts = choices_of(own, sent, sender, rank, tokens, CHOICES)
+    placed = places + sender * tokens * CHOICES
+    begin = end - total + before
+    for tile in range(block * tiles, (block + 1) * tiles):
+        token = tile * TOKENS + tl.arange(0, TOKENS)
+        there = token < tokens
+        mine = tl.zeros([TOKENS, EXPERTS], tl.int32)
+        for choice in tl.static_range(CHOICES):
+            entry = token * CHOICES + choice
+            chosen = tl.load(experts + entry, mask=there, other=-1).to(tl.int32)
+            hit = chosen[:, None] == rank * local + expert[None, :]
+            mine += (hit & held[None, :]).to(tl.int32)
+        free = begin[None, :] + tl.cumsum(mine, 0) - mine
+        begin += tl.sum(mine, 0)
+        for choice in tl.static_range(CHOICES):
+            entry = token * CHOICES + choice
+            chosen = tl.load(experts + entry, mask=there, other=-1).to(tl.int32)
+            hit = chosen[:, None] == rank * local + expert[None, :]
+            one = (hit & held[None, :]).to(tl.int32)
+            tl.store(placed + entry, tl.sum(one * (free + 1), 1) - 1, mask=there)
+            # A token may choose an expert twice.
+            free += one
 
 
 @triton.jit
@@ -107,28 +166,23 @@ def spread_rows(
     own,
     sent,
     places,
-    sums,
+    needed,
     received,
-    ends,
-    arrived,
     fits,
     tokens,
     room,
     width,
-    local,
-    blocks,
     rank,
     RANKS: tl.constexpr,
     CHOICES: tl.constexpr,
-    EXPERTS: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Bring all ranks' tokens to their places, and zeros to the rows past the last.
 
     Tokens of this rank lie in `own`, [tokens, width], those of others in `sent`,
-    [RANKS, tokens, width]. Writes what `dispatch` returns and, in `fits`, whether every
-    rank has room for what it receives. A token is read once.
+    [RANKS, tokens, width]. A token is read once. Writes in `fits` whether every rank
+    has room for the rows that it receives, `needed`.
     """
     column = tl.arange(0, BLOCK)
     inside = (column < width)[None, :]
@@ -139,20 +193,19 @@ def spread_rows(
         there = token < tokens
         entry = (sender * tokens + token) * CHOICES
         wanted = has_place(places, entry, there, CHOICES, ROWS)
-        needed = wanted[:, None] & inside
+        read = wanted[:, None] & inside
         start = token.to(tl.int64)[:, None] * width + column[None, :]
         if sender == rank:
-            taken = tl.load(own + start, mask=needed)
+            taken = tl.load(own + start, mask=read)
         else:
             before = tl.cast(sender, tl.int64) * tokens * width
-            taken = tl.load(sent + before + start, mask=needed)
+            taken = tl.load(sent + before + start, mask=read)
         for choice in tl.static_range(CHOICES):
             place = tl.load(places + entry + choice, mask=there, other=-1)
             mine = (place >= 0) & (place < room)
             target = place.to(tl.int64)[:, None] * width + column[None, :]
             tl.store(received + target, taken, mask=mine[:, None] & inside)
-    owned = RANKS * local * blocks
-    total = tl.load(sums + owned - 1)
+    total = tl.load(needed + rank)
     step = tl.num_programs(0) * ROWS
     for past in range(total + tl.program_id(0) * ROWS, room, step):
         row = past + tl.arange(0, ROWS)
@@ -163,20 +216,8 @@ def spread_rows(
     if tl.program_id(0) == 0:
         most = total
         for receiver in range(RANKS):
-            end = owned + (receiver + 1) * RANKS * blocks
-            needs = tl.load(sums + end - 1) - tl.load(sums + end - RANKS * blocks - 1)
-            most = tl.maximum(most, needs)
+            most = tl.maximum(most, tl.load(needed + receiver))
         tl.store(fits, most <= room)
-        expert = tl.arange(0, EXPERTS)
-        held = expert < local
-        last = tl.zeros([EXPERTS], tl.int32)
-        for sender in range(RANKS):
-            run = (expert * RANKS + sender) * blocks
-            before = tl.load(sums + run - 1, mask=held & (run > 0), other=0)
-            last = tl.load(sums + run + blocks - 1, mask=held, other=0)
-            came = (last - before).to(tl.int64)
-            tl.store(arrived + sender * local + expert, came, mask=held)
-        tl.store(ends + expert, last, mask=held)
 
 
 @triton.jit
@@ -240,8 +281,9 @@ def weighted_sum(
 ):
     """For a tile of tokens, this rank's results times their weights, in float32.
 
-    `entry`, [ROWS], is where the choices of each token begin. NARROW says that products
-    are rounded to the dtype of `rows`, as PyTorch does where weights have no wider one.
+    `entry`, [ROWS], is where the choices of each token begin in both `places` and
+    `weights`. NARROW says that products are rounded to the dtype of `rows`, as PyTorch
+    does where weights have no wider one.
     """
     total = tl.zeros([ROWS, BLOCK], tl.float32)
     inside = (column < width)[None, :]
@@ -278,8 +320,8 @@ def sum_for_others(
     """For every token of the other ranks, the weighted sum of this rank's results.
 
     `targets` is [RANKS, tokens, width], a share for each rank; with PUSH, it has the
-    address of each rank's, for a share of each sender. Tokens that chose no expert of
-    this rank are left out: their rank knows.
+    address of each rank's, for a share of each sender. `weights` have such shares as
+    well. Tokens that chose no expert of this rank are left out: their rank knows.
     """
     kind = rows.dtype.element_ty
     column = tl.arange(0, BLOCK)
@@ -339,8 +381,9 @@ def add_sums(
     """For each token of this rank, the sums of all ranks, in order.
 
     Those of others lie in `partials`, [RANKS, tokens, width], where the token chose an
-    expert of theirs; this rank's own is made here. They are added in float32; with
-    ADD, that is rounded and the token's residual added.
+    expert of theirs; this rank's own is made here. `weights` and `experts` are those of
+    its tokens, [tokens, CHOICES]. The sums are added in float32; with ADD, that is
+    rounded and the token's residual added.
     """
     kind = rows.dtype.element_ty
     column = tl.arange(0, BLOCK)
@@ -348,14 +391,14 @@ def add_sums(
     for tile in range(tl.program_id(0), tl.cdiv(tokens, ROWS), tl.num_programs(0)):
         token = tile * ROWS + tl.arange(0, ROWS)
         there = token < tokens
-        entry = (rank * tokens + token) * CHOICES
+        entry = token * CHOICES
         start = token.to(tl.int64)[:, None] * width + column[None, :]
         total = tl.zeros([ROWS, BLOCK], tl.float32)
         for source in range(RANKS):
             if source == rank:
                 total += weighted_sum(
                     rows,
-                    places,
+                    places + rank * tokens * CHOICES,
                     weights,
                     entry,
                     there,

@@ -15,22 +15,19 @@ from typing import Any, Protocol
 import torch
 
 from dynaflow_dsl.runtime.driver import (
+    MemoryOperation,
     check,
     device_pointer,
     driver,
-    wait_value,
-    write_value,
+    on_memory,
 )
 
 
 class Lane(Protocol):
     """One queue of a device. Nothing here waits for what it puts there."""
 
-    def wait(self, flag: int, value: int) -> None:
-        """Go on when the flag at this address has the value."""
-
-    def write(self, flag: int, value: int) -> None:
-        """Write a flag behind all that came before."""
+    def do(self, *steps: MemoryOperation) -> None:
+        """Wait for flags and write them, in this order, behind all that came before."""
 
     def copy(self, into: torch.Tensor, source: torch.Tensor) -> None:
         """Copy between tensors of one shape and dtype, both contiguous."""
@@ -51,13 +48,9 @@ class StreamLane:
 
     stream: torch.cuda.Stream
 
-    def wait(self, flag: int, value: int) -> None:
-        """See `Lane`."""
-        wait_value(self.stream.cuda_stream, flag, value)
-
-    def write(self, flag: int, value: int) -> None:
-        """See `Lane`; other devices see what was written before it."""
-        write_value(self.stream.cuda_stream, flag, value)
+    def do(self, *steps: MemoryOperation) -> None:
+        """See `Lane`; who sees a flag sees what was written before it."""
+        on_memory(self.stream.cuda_stream, *steps)
 
     def copy(self, into: torch.Tensor, source: torch.Tensor) -> None:
         """See `Lane`; the copy engine's work where one of them is on the host."""

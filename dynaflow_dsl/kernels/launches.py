@@ -110,3 +110,54 @@ def norm_rows(
         mean = tl.sum(wide * wide, 0) / width
         unit = (wide * tl.rsqrt(mean + epsilon)).to(kind).to(tl.float32)
         tl.store(normed + place, (scale * unit).to(kind), mask=inside)
+
+
+@triton.jit
+def add_to_residual(
+    first, second, residual, hidden, count, TWO: tl.constexpr, BLOCK: tl.constexpr
+):
+    """`hidden = residual + (first + second)`, or without `second` unless TWO."""
+    kind = residual.dtype.element_ty
+    for tile in range(tl.program_id(0), tl.cdiv(count, BLOCK), tl.num_programs(0)):
+        place = tl.cast(tile, tl.int64) * BLOCK + tl.arange(0, BLOCK)
+        inside = place < count
+        total = tl.load(first + place, mask=inside, other=0.0).to(tl.float32)
+        if TWO:
+            total += tl.load(second + place, mask=inside, other=0.0).to(tl.float32)
+        update = total.to(kind).to(tl.float32)
+        before = tl.load(residual + place, mask=inside, other=0.0).to(tl.float32)
+        tl.store(hidden + place, (before + update).to(kind), mask=inside)
+
+
+@triton.jit
+def add_to_residual_and_norm(
+    first,
+    second,
+    residual,
+    weight,
+    hidden,
+    normed,
+    rows,
+    width,
+    epsilon,
+    TWO: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """`add_to_residual`, and the RMS norm of the result, row by row."""
+    kind = residual.dtype.element_ty
+    column = tl.arange(0, BLOCK)
+    inside = column < width
+    scale = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
+    for row in range(tl.program_id(0), rows, tl.num_programs(0)):
+        place = tl.cast(row, tl.int64) * width + column
+        total = tl.load(first + place, mask=inside, other=0.0).to(tl.float32)
+        if TWO:
+            total += tl.load(second + place, mask=inside, other=0.0).to(tl.float32)
+        update = total.to(kind).to(tl.float32)
+        before = tl.load(residual + place, mask=inside, other=0.0).to(tl.float32)
+        added = (before + update).to(kind)
+        tl.store(hidden + place, added, mask=inside)
+        wide = added.to(tl.float32)
+        mean = tl.sum(wide * wide, 0) / width
+        unit = (wide * tl.rsqrt(mean + epsilon)).to(kind).to(tl.float32)
+        tl.store(normed + place, (scale * unit).to(kind), mask=inside)

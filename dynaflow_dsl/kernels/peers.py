@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -67,6 +67,15 @@ class Peers(Protocol):
 
         `name` is that of a buffer asked for before. Barriers of two streams that run at
         once have two names.
+        """
+
+    def swapped(
+        self, name: str, tensor: torch.Tensor
+    ) -> AbstractContextManager[torch.Tensor]:
+        """Of two ranks: what the other one gives, while this one gives it `tensor`.
+
+        Both are flat and alike, and there is no barrier of this name. What was given
+        may be read by what the current stream does inside.
         """
 
 

@@ -20,6 +20,7 @@ import torch
 from dynaflow_dsl.kernels.host_memory import Slots, padded
 from dynaflow_dsl.kernels.lanes import Lane
 from dynaflow_dsl.kernels.peers import others
+from dynaflow_dsl.runtime.driver import awaited, written
 
 # Numbers at which chunks are cut, so that copies and additions are of whole lines.
 _CUT = 64
@@ -28,8 +29,9 @@ _CUT = 64
 WHOLE = 4 << 20
 _CHUNK = WHOLE - (1 << 16)
 
-# Less is not cut into chunks that overlap: each costs some microseconds.
-_SMALL = 1 << 19
+# Less is not cut into chunks that overlap: between two copies of a lane pass ten
+# microseconds or so.
+_SMALL = 2 << 20
 _FEW = 4
 
 
@@ -120,20 +122,27 @@ class Pipeline:
             self.sending.follow(self._taken[number - count])
         if after is not None:
             self.sending.follow(after)
-        # All of them: the message before may have been one to all, which lies in the
-        # place of every letter.
-        for reader in self._others():
-            self.sending.wait(self.slots.flag(self.rank, slot, reader), 0)
+        # All readers: the message before may have been one to all, which lies in the
+        # place of every letter. And at first all slots: between two copies each wait
+        # takes as long as copying a hundred kilobytes.
+        if number == 0 or number >= count:
+            asked = range(count) if number == 0 else (slot,)
+            flags = (
+                self.slots.flag(self.rank, one, reader)
+                for one in asked
+                for reader in self._others()
+            )
+            self.sending.do(*awaited(0, *flags))
         for piece, start, readers in letters:
             self.sending.copy(self.slots.part(self.rank, slot, start, piece), piece)
-            for reader in readers:
-                self.sending.write(self.slots.flag(self.rank, slot, reader), 1)
+            flags = (self.slots.flag(self.rank, slot, reader) for reader in readers)
+            self.sending.do(*written(1, *flags))
         self.receiving.follow(self.sending.mark())
         for sender in reversed(self._others()):
             flag, into = self.slots.flag(sender, slot, self.rank), incoming[sender]
-            self.receiving.wait(flag, 1)
+            self.receiving.do(*awaited(1, flag))
             self.receiving.copy(into, self.slots.part(sender, slot, offset, into))
-            self.receiving.write(flag, 0)
+            self.receiving.do(*written(0, flag))
         self._taken.append(self.receiving.mark())
         return self._taken[-1]
 
@@ -158,30 +167,24 @@ class HostCollectives:
     size: int
     begin: Begin
 
-    def all_reduce(self, tensor: torch.Tensor, chunks: int) -> torch.Tensor:
-        """The sum over all ranks, added in their order, of any shape."""
-        flat = tensor.contiguous().view(-1)
+    def addends(self, flat: torch.Tensor, chunks: int) -> list[torch.Tensor]:
+        """Tensors whose sum, in this order, is that over the ranks, [numbers].
+
+        Two ranks give each other all of it: as many bytes move as for sums of shares,
+        in half the messages. With more there is one, the sum.
+        """
         summed = torch.empty_like(flat)
         parts = cut(flat.numel(), chunks_of(flat.nbytes, chunks))
-        if not parts:
-            return summed.view(tensor.shape)
-        if self.size == 2:
-            self._exchange(flat, summed, parts)
-        else:
-            self._reduce_and_gather(flat, summed, parts)
-        return summed.view(tensor.shape)
-
-    def _exchange(
-        self, flat: torch.Tensor, summed: torch.Tensor, parts: Sequence[slice]
-    ) -> None:
-        """Both of two ranks add all of it: as many bytes move, in half the messages."""
-        pipeline = self.begin(_largest(flat, parts))
-        for part in parts:
-            mine, theirs = flat[part], summed[part]
-            pipeline.main.follow(pipeline.gather(mine, [theirs, theirs]))
-            ordered = [mine, theirs] if self.rank == 0 else [theirs, mine]
-            pipeline.main.add(ordered, theirs)
-        pipeline.join()
+        if self.size != 2:
+            if parts:
+                self._reduce_and_gather(flat, summed, parts)
+            return [summed]
+        if parts:
+            pipeline = self.begin(_largest(flat, parts))
+            for part in parts:
+                pipeline.gather(flat[part], [summed[part], summed[part]])
+            pipeline.join()
+        return [flat, summed] if self.rank == 0 else [summed, flat]
 
     def _reduce_and_gather(
         self, flat: torch.Tensor, summed: torch.Tensor, parts: Sequence[slice]

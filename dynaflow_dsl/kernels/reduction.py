@@ -4,29 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from dynaflow_dsl.kernels.copied import reduced
+from dynaflow_dsl.kernels.copied import reduced_norm
 from dynaflow_dsl.kernels.peers import Peers, SharedBuffer
 from dynaflow_dsl.kernels.tiles import aligned, power_of_two
 from dynaflow_dsl.kernels.transports import peers_of
 from dynaflow_dsl.runtime.kernels import kernel
-
-
-def reduced_norm(
-    update: torch.Tensor,
-    residual: torch.Tensor,
-    weight: torch.Tensor,
-    eps: float,
-    group: str,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Reference: all-reduce, addition to the residual, and the RMS norm behind it.
-
-    All are [..., width] but `weight`, [width]; returns the sum and its norm.
-    """
-    hidden = residual + reduced(update, group)
-    wide = hidden.to(torch.float32)
-    variance = wide.pow(2).mean(-1, keepdim=True)
-    unit = wide * torch.rsqrt(variance + eps)
-    return hidden, weight * unit.to(hidden.dtype)
 
 
 @kernel(

@@ -16,11 +16,16 @@ import torch.distributed
 from dynaflow_dsl.kernels.host import HostPeers
 from dynaflow_dsl.kernels.peers import Peers, setting_up
 from dynaflow_dsl.kernels.symmetric import SymmetricPeers
-from dynaflow_dsl.runtime.groups import is_known_to_torch, on_release, players
+from dynaflow_dsl.runtime.groups import (
+    is_known_to_torch,
+    on_release,
+    players,
+    role_of,
+)
 
 Transport: TypeAlias = SymmetricPeers | HostPeers
 
-# None where ranks share no memory at all.
+# By role, or group of a stream, and device; None where ranks share no memory.
 _FOUND: dict[tuple[str, torch.device], Transport | None] = {}
 
 # Of groups that play no role any more, in whose memory somebody may still be at work.
@@ -40,16 +45,17 @@ def peers_of(role: str, tensor: torch.Tensor) -> Peers | None:
 def transport_of(role: str, tensor: torch.Tensor) -> Peers | HostPeers | None:
     """As `peers_of`, and where they do not reach each other, what they share instead.
 
-    The first call for a group is a collective of it. Ranks of several machines share
-    nothing. Raises RankError (DFS818) where it comes inside a capture.
+    `role` may be the group of a stream (`tp:comm`): what that has is apart, and made by
+    the group of the role. The first call is a collective of it. Ranks of several
+    machines share nothing. Raises RankError (DFS818) where it comes inside a capture.
     """
-    group = players().get(role)
+    group = players().get(role_of(role))
     if group is None or tensor.device.type != "cuda" or not is_known_to_torch(group):
         return None
     key = role, tensor.device
     if key not in _FOUND:
         with setting_up(role, tensor.device):
-            _FOUND[key] = _choose(role, group, tensor.device)
+            _FOUND[key] = _choose(role_of(role), group, tensor.device)
     return _FOUND[key]
 
 
@@ -60,7 +66,7 @@ def _forget(role: str) -> None:
     And what belonged to earlier ones, where nobody is at work in it any more.
     """
     _KEPT[:] = [one for one in _KEPT if not _closed(one)]
-    for key in [key for key in _FOUND if key[0] == role]:
+    for key in [key for key in _FOUND if role in (key[0], role_of(key[0]))]:
         found = _FOUND.pop(key)
         if found is None:
             continue
@@ -120,7 +126,7 @@ def _choose(
     mine = Seat.of(device)
     kind = kind_of(tell(mine), partial(_reaches, device), tell)
     if kind is SymmetricPeers:
-        return SymmetricPeers(role, device)
+        return SymmetricPeers(role, device, tell)
     if kind is HostPeers:
         return HostPeers(role, device, group.rank(), group.size(), tell)
     return None

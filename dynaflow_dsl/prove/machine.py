@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Literal, NamedTuple
 
 from dynaflow_dsl.bind.uses import Resource
@@ -297,8 +298,12 @@ class Machine:
 
     def use(self, resource: Resource, access: Access) -> None:
         """An access takes something that one may use at a time."""
-        users = self._used.setdefault(resource, {})
-        for other in users.values():
+        # Who uses it on one stream alone leaves those on others what they have.
+        kinds = (False,) if resource.by_stream else (False, True)
+        for other in chain.from_iterable(
+            self._used.get(resource._replace(by_stream=kind), {}).values()
+            for kind in kinds
+        ):
             if not self.knows(access.stream, other):
                 self._both(
                     "shared",
@@ -307,7 +312,7 @@ class Machine:
                     other,
                     resource,
                 )
-        users[access.stream] = access
+        self._used.setdefault(resource, {})[access.stream] = access
 
     def fill(self, buffer: Buffer, layer: int, access: Access) -> None:
         """An access brings the weights of a layer to a buffer."""

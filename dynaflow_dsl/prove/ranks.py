@@ -163,7 +163,8 @@ def _sequences(
     for step, access in machine.accesses.items():
         body = instances[step.part][step.iteration].body
         for number, (resource, what) in enumerate(by_body[step.part][body]):
-            found[resource].append((_Meeting(step, f"{what} {number}"), access))
+            over = resource._replace(by_stream=False)
+            found[over].append((_Meeting(step, f"{what} {number}"), access))
     return found
 
 

@@ -10,6 +10,7 @@ import torch
 
 from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.model import StreamOptions
+from dynaflow_dsl.runtime.stream_names import name_cuda_stream
 from dynaflow_dsl.runtime.streams import Streams
 
 
@@ -122,8 +123,11 @@ _PRIORITIES = {"normal": 0, "high": -1}
 def _side_stream(index: int, name: str, options: StreamOptions) -> torch.cuda.Stream:
     if options.sms is None:
         priority = _PRIORITIES[options.priority]
-        return torch.cuda.Stream(index, priority)  # type: ignore[no-untyped-call]
-    return _partition_stream(index, name, options.sms)
+        stream: torch.cuda.Stream = torch.cuda.Stream(index, priority)  # type: ignore[no-untyped-call]
+    else:
+        stream = _partition_stream(index, name, options.sms)
+    name_cuda_stream(stream, name)
+    return stream
 
 
 def _partition_stream(index: int, name: str, sms: int) -> torch.cuda.Stream:

@@ -34,7 +34,8 @@ class Kernel:
     `workspace` are the bytes that it allocates beside its results, and `communicator`
     the name of the process group that it uses, None without one. `uses` names what else
     its calls share and one of them may use at a time, such as a workspace that is kept:
-    kernels that name the same thing never run at once.
+    kernels that name the same thing never run at once. With `by_stream` it has all of
+    this once for each stream, so that its calls on two of them may run at once.
     """
 
     function: Callable[..., Any]
@@ -43,6 +44,7 @@ class Kernel:
     workspace: int = 0
     communicator: str | None = None
     uses: tuple[str, ...] = ()
+    by_stream: bool = False
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Run the kernel."""
@@ -56,6 +58,7 @@ def kernel(
     workspace: int = 0,
     communicator: str | None = None,
     uses: tuple[str, ...] = (),
+    by_stream: bool = False,
 ) -> Callable[[Callable[..., Any]], Kernel]:
     """Make a `Kernel` of a function; see there for the arguments.
 
@@ -64,7 +67,9 @@ def kernel(
     """
 
     def made(function: Callable[..., Any]) -> Kernel:
-        return Kernel(function, reference, mutates, workspace, communicator, uses)
+        return Kernel(
+            function, reference, mutates, workspace, communicator, uses, by_stream
+        )
 
     return made
 

@@ -97,6 +97,7 @@ class KernelReader:
                 source_digest(kernel.function, kernel.reference),
                 kernel.communicator,
                 kernel.uses,
+                kernel.by_stream,
             )
         )
 
@@ -155,6 +156,7 @@ class KernelReader:
             source_digest(kernel.function, kernel.reference),
             kernel.communicator,
             kernel.uses,
+            kernel.by_stream,
         )
 
 

@@ -26,7 +26,12 @@ def test_captured_exchanges_give_what_the_operators_give() -> None:
     ran = subprocess.run(
         command,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(
+                [str(ROOT), os.environ.get("PYTHONPATH", "")]
+            ),
+        },
         capture_output=True,
         text=True,
         timeout=300,

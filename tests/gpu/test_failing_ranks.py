@@ -52,7 +52,9 @@ def start(folder: Path, file: str, target: str, disabled: str, how: str) -> Case
     """Compile for one size, and start the ranks."""
     text = (ROOT / "schedules" / file).read_text(encoding="utf-8")
     text = re.sub(r"\n +capture .*", "", text)
-    text = re.sub(r"\n( +)stream ", rf"\n\1capture batch at [{BATCH}]\n\1stream ", text)
+    text = re.sub(
+        r"\n( +)stream ", rf"\n\1capture batch at [{BATCH}]\n\1stream ", text, count=1
+    )
     shutil.copytree((ROOT / "schedules" / file).parent, folder, dirs_exist_ok=True)
     path = folder / Path(file).name
     path.write_text(text, encoding="utf-8")

@@ -23,7 +23,13 @@ def test_kernels_on_two_devices(disabled: str) -> None:
     ran = subprocess.run(
         command,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "NCCL_P2P_DISABLE": disabled},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(
+                [str(ROOT), os.environ.get("PYTHONPATH", "")]
+            ),
+            "NCCL_P2P_DISABLE": disabled,
+        },
         capture_output=True,
         text=True,
         timeout=300,

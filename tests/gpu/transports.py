@@ -22,13 +22,13 @@ from dynaflow_dsl.kernels import (
     combining,
     copied,
     exchange,
-    reduction,
     transports,
 )
 from dynaflow_dsl.kernels.host import HostPeers
 from dynaflow_dsl.kernels.symmetric import SymmetricPeers
 from dynaflow_dsl.models import exchange as operators
 from dynaflow_dsl.runtime import bind_group
+from dynaflow_dsl.runtime.cuda_streams import cuda_streams
 from dynaflow_dsl.runtime.errors import RankError
 
 REPLAYS = 20
@@ -241,18 +241,54 @@ def check_norm(ranks: Ranks) -> None:
                     ranks.numbers(shape[1], dtype=d, alike=True),
                 )
 
-            check(
-                ranks,
-                f"all_reduce_add_norm [{rows}, {width}] {dtype}",
-                lambda *given: kernels.all_reduce_add_norm(
-                    *given, eps=1e-5, group="tp"
-                ),
-                lambda *given: reduction.reduced_norm(*given, 1e-5, "tp"),
-                inputs,
-                exact=(False, False),
-                near=near,
-                alike=(True, True),
-            )
+            fused = (kernels.all_reduce_add_norm, kernels.copied_all_reduce_add_norm)
+            for made in fused:
+                check(
+                    ranks,
+                    f"{made.function.__name__} [{rows}, {width}] {dtype}",
+                    lambda *given, f=made: f(*given, eps=1e-5, group="tp"),
+                    lambda *given: copied.reduced_norm(*given, 1e-5, "tp"),
+                    inputs,
+                    exact=(False, False),
+                    near=near,
+                    alike=(True, True),
+                )
+
+
+def check_two_streams(ranks: Ranks) -> None:
+    """Calls on two streams are under way at once, and have memory of their own."""
+    sides = list(cuda_streams(ranks.device, ["left", "right"]).others)
+    shapes = (3_000_001, 70_001)
+    fixed = [ranks.numbers(size, dtype=torch.float32) for size in shapes]
+    made: list[list[torch.Tensor]] = [[], []]
+
+    def step() -> None:
+        for each in made:
+            each.clear()
+        main = torch.cuda.current_stream()
+        for number, side in enumerate(sides):
+            side.wait(main.record_event())
+            with side:
+                for times in range(1, 6):
+                    given = fixed[number] * times
+                    made[number].append(kernels.copied_all_reduce(given, group="tp"))
+        for side in sides:
+            main.wait_event(side.record())
+
+    step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        step()
+    for turn in range(REPLAYS):
+        for one in fixed:
+            one.mul_(-0.5 if turn % 2 else 3.0)
+        graph.replay()
+        for number, one in enumerate(fixed):
+            total = copied.reduced(one, "tp")
+            for times, result in enumerate(made[number], 1):
+                assert_close(result, total * times, rtol=1e-4, atol=1e-4)
+    ranks.say("ok   two streams at once")
 
 
 def check_exchange(ranks: Ranks) -> None:
@@ -356,6 +392,7 @@ def main() -> None:
         with torch.no_grad():
             check_two_graphs(ranks)
             check_norm(ranks)
+            check_two_streams(ranks)
             check_exchange(ranks)
             check_late_memory(ranks)
             check_release(ranks)

@@ -7,6 +7,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 
@@ -14,6 +15,7 @@ from dynaflow_dsl.kernels.host_memory import Layout, Slots
 from dynaflow_dsl.kernels.lanes import add_in_order
 from dynaflow_dsl.kernels.peers import rounded
 from dynaflow_dsl.kernels.pipeline import HostCollectives, Pipeline
+from dynaflow_dsl.runtime.driver import MemoryOperation
 
 
 @dataclass
@@ -37,11 +39,13 @@ class FakeLane:
         self.queue.append(work)
         self.last = work
 
-    def wait(self, flag: int, value: int) -> None:
-        self._put(Work(lambda: None, flag=(flag, value)))
-
-    def write(self, flag: int, value: int) -> None:
-        self._put(Work(lambda: set_flag(flag, value)))
+    def do(self, *steps: MemoryOperation) -> None:
+        for step in steps:
+            place = step.address, step.value
+            if step.writes:
+                self._put(Work(partial(set_flag, *place)))
+            else:
+                self._put(Work(lambda: None, flag=place))
 
     def copy(self, into: torch.Tensor, source: torch.Tensor) -> None:
         assert into.shape == source.shape

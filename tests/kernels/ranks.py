@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -98,6 +99,15 @@ class Rank:
             self.world.meeting.wait()
         finally:
             self.world.turn.acquire()
+
+    @contextmanager
+    def swapped(self, name: str, tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+        assert self.size == 2
+        place = self.buffer(name, (tensor.numel(),), tensor.dtype)
+        self.barrier(name)
+        place.of_rank[1 - self.rank].copy_(tensor)
+        self.barrier(name)
+        yield place.of_rank[self.rank]
 
 
 class HostRank(HostPeers):

@@ -9,9 +9,11 @@ from dynaflow_dsl.kernels import (
     copied_all_gather,
     copied_all_reduce,
     copied_all_reduce_add,
+    copied_all_reduce_add_norm,
     copied_all_to_all,
     copied_reduce_scatter,
 )
+from dynaflow_dsl.kernels.sums import norm
 from dynaflow_dsl.runtime import bind_group
 from dynaflow_dsl.runtime.groups import release_group, stand_in_group
 from tests.kernels.ranks import Rank, World
@@ -28,18 +30,25 @@ def test_copied_sums_are_sums(
     parts = [torch.randn(shape).to(dtype) for _ in range(ranks)]
     residual = torch.randn(shape).to(dtype)
 
+    weight = torch.randn(shape[-1]).to(dtype)
+
     def work(rank: Rank) -> list[torch.Tensor]:
         meeting[f"tp{rank.rank}"] = rank
         own, group = parts[rank.rank], f"tp{rank.rank}"
         first = copied_all_reduce(own, group)
         # A second call may not disturb what the first one returned.
         second = copied_all_reduce_add(own * 2, residual, group)
-        return [first, second]
+        third = copied_all_reduce_add_norm(own * 3, residual, weight, 1e-5, group)
+        return [first, second, *third]
 
     total = torch.stack(parts).sum(0)
-    for first, second in World(ranks).run(work):
+    tripled = torch.stack([one * 3 for one in parts]).sum(0)
+    hidden, unit = norm(residual + tripled, weight, 1e-5)
+    for first, second, third, fourth in World(ranks).run(work):
         assert torch.equal(first, total)
         assert torch.equal(second, residual + 2 * total)
+        assert torch.equal(third, hidden)
+        assert torch.equal(fourth, unit)
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
@@ -71,19 +80,26 @@ def test_copied_rows_arrive(
             assert torch.equal(found[2], times * torch.cat([one[mine] for one in wide]))
 
 
-def test_buffers_are_few_and_kept(meeting: dict[str, Rank]) -> None:
+@pytest.mark.parametrize(
+    ("ranks", "names"), [(2, ["swapped"]), (3, ["shares", "sums"])]
+)
+def test_buffers_are_few_and_kept(
+    meeting: dict[str, Rank], ranks: int, names: list[str]
+) -> None:
     """Sizes that come and go make none but for a larger one than ever before."""
-    world = World(2)
+    world = World(ranks)
 
     def work(rank: Rank) -> None:
         group = f"tp{rank.rank}"
         meeting[group] = rank
-        for size in (1, 100, 7, 20_000, 3, 16_000, 19_999, 70_000):
+        for size in (1, 100, 7, 20_000, 3, 16_000, 19_999, 100_000):
             own = torch.full((size,), float(rank.rank + 1))
-            assert torch.equal(copied_all_reduce(own, group), torch.full((size,), 3.0))
+            total = torch.full((size,), ranks * (ranks + 1) / 2)
+            assert torch.equal(copied_all_reduce(own, group), total)
 
     world.run(work)
-    assert sorted(world.names) == ["shares"] * 3 + ["sums"] * 3
+    assert sorted(set(world.names)) == names
+    assert len(world.names) == 3 * len(names)
 
 
 def test_rows_that_ranks_cannot_share_evenly() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -159,20 +160,26 @@ def test_flags_are_the_drivers(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Driver()
     monkeypatch.setattr(driver, "driver", lambda: made)
     lane = lanes.StreamLane(Stream())
-    lane.wait(4096, 0)
-    lane.write(4096, 1)
-    assert made.calls == [
-        ("cuStreamWaitValue32_v2", 7, 4096, 0, 1),
-        ("cuStreamWriteValue32_v2", 7, 4096, 1, 0),
+    lane.do(*driver.awaited(0, 4096))
+    lane.do(*driver.written(1, 4096, 8192))
+    name = "cuStreamBatchMemOp_v2"
+    wait, write = made.calls
+    assert (wait[:3], write[:3]) == ((name, 7, 1), (name, 7, 2))
+    # As the driver lays them out: 48 bytes, an address at the second eight of them.
+    numbers = struct.unpack("IxxxxQIxxxxIxxxxQQ" * 3, bytes(wait[3]) + bytes(write[3]))
+    assert [numbers[k : k + 4] for k in (0, 6, 12)] == [
+        (1, 4096, 0, 1),
+        (2, 4096, 1, 0),
+        (2, 8192, 1, 0),
     ]
 
 
 def test_what_the_driver_refuses_has_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (driver, lanes):
         monkeypatch.setattr(module, "driver", lambda: Driver(result=801))
-    said = r"cuStreamWaitValue32_v2 of the CUDA driver: operation not supported \("
+    said = r"cuStreamBatchMemOp_v2 of the CUDA driver: operation not supported \("
     with pytest.raises(RuntimeError, match=said):
-        lanes.StreamLane(Stream()).wait(0, 1)
+        lanes.StreamLane(Stream()).do(*driver.awaited(0, 1))
     with pytest.raises(RuntimeError, match=r"cuMemHostRegister .*\(error 801\)"):
         lanes.DriverPinning().register(0, 1)
 

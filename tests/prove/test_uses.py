@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -51,10 +52,13 @@ def kernel(
     communicator: str | None = None,
     uses: tuple[str, ...] = (),
     symmetric: bool = False,
+    by_stream: bool = False,
 ) -> BoundKernel:
     named = Kernel("fused", "engine:fused", symmetric, PLACE)
     via = Via(named, (), PLACE)
-    return BoundKernel(part, via, (), "", communicator=communicator, uses=uses)
+    return BoundKernel(
+        part, via, (), "", communicator=communicator, uses=uses, by_stream=by_stream
+    )
 
 
 def found(*kernels: BoundKernel, text: str = PLAIN) -> tuple[Diagnostic, ...]:
@@ -98,6 +102,33 @@ def test_kernels_with_things_of_their_own() -> None:
     assert found(kernel("left", communicator="tp")) == ()
 
 
+@pytest.mark.parametrize(
+    "said",
+    [{"communicator": "tp"}, {"uses": ("workspace",)}, {"symmetric": True}],
+    ids=["communicator", "uses", "symmetric"],
+)
+def test_kernels_that_have_it_by_stream_leave_those_on_others_alone(
+    said: dict[str, Any],
+) -> None:
+    left, right = (kernel(each, **said, by_stream=True) for each in ("left", "right"))
+    assert found(left, right) == ()
+    # One that has it for all streams may be any of them.
+    for shared in (
+        (replace(left, by_stream=False), right),
+        (left, kernel("right", **said)),
+    ):
+        (refused,) = found(*shared)
+        assert refused.code == "DFS705"
+
+
+def test_a_collective_beside_a_kernel_that_has_its_group_by_stream() -> None:
+    (refused,) = found(kernel("left", by_stream=True), text=SUMS)
+    assert refused.message == "right and left use the process group 'tp' at once"
+    assert (
+        found(*(kernel(k, by_stream=True) for k in ("left", "right")), text=SUMS) == ()
+    )
+
+
 def test_a_kernel_uses_what_it_says_and_not_what_its_part_held() -> None:
     (said,) = found(text=SUMS)
     assert said.code == "DFS705"
@@ -121,9 +152,13 @@ def test_a_kernel_uses_the_groups_of_the_collectives_that_it_stands_for() -> Non
         for part in written(SUMS, BESIDE).plan.binding.parts
         if part.name == "left"
     )
-    assert groups_of_kernel(kernel("left"), left) == ("tp",)
-    assert groups_of_kernel(kernel("left", communicator="ep"), left) == ("ep",)
-    assert groups_of_kernel(kernel("left", uses=("workspace",)), left) == ()
+    one, two = ("side",), ("side", "main")
+    assert groups_of_kernel(kernel("left"), left, one) == ("tp",)
+    assert groups_of_kernel(kernel("left", communicator="ep"), left, one) == ("ep",)
+    assert groups_of_kernel(kernel("left", uses=("workspace",)), left, one) == ()
+    apart = kernel("left", by_stream=True)
+    assert groups_of_kernel(apart, left, one) == ("tp:side",)
+    assert groups_of_kernel(apart, left, two) == ("tp:side", "tp")
 
 
 def test_ranks_that_meet_in_a_kernel_have_equally_many_rows() -> None:

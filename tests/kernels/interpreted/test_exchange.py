@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from dynaflow_dsl.kernels import combining
-from dynaflow_dsl.kernels.routing import find_places
+from dynaflow_dsl.kernels import combining, routing
 from dynaflow_dsl.models import exchange
 from tests.kernels.exchanges import (
     CHOICES,
@@ -129,13 +128,57 @@ def test_only_what_is_wanted_is_pushed(meeting: dict[str, Rank]) -> None:
             assert not torch.any(mine[1 - k, 1:] == 77)
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_is_sent_to_oneself(meeting: dict[str, Rank], way: str) -> None:
+    """A copy from a rank to itself is a kernel, which has to wait for an SM."""
+    experts = routed(3, 5, "random")
+    rows, weights = torch.randn(3, 5, WIDTH), torch.rand(3, 5, CHOICES)
+    given = (rows, experts, weights, torch.zeros_like(rows), 30)
+    world = World(3)
+
+    def work(rank: Rank) -> None:
+        meeting[f"ep{rank.rank}"] = rank
+        exchanged(*WAYS[way], rank.rank, *given)
+
+    world.run(work)
+    for name, sent in (
+        ("dispatched", None),
+        ("dispatched_choices", experts),
+        ("combined_choices", experts),
+        ("combined_weights", weights),
+        ("combined", None),
+    ):
+        like = rows if sent is None else sent
+        for k, mine in enumerate(
+            world.buffers.of(name, like.shape, like.dtype).of_rank
+        ):
+            assert torch.all(mine[k] == 77)
+            for other in {0, 1, 2} - {k}:
+                assert sent is None or torch.equal(mine[other], sent[other])
+
+
 @pytest.mark.parametrize(("ranks", "tokens"), [(1, 5), (3, 130), (5, 64)])
 @pytest.mark.parametrize("local", [1, 3, 200])
-def test_places(ranks: int, tokens: int, local: int) -> None:
+@pytest.mark.parametrize("programs", [6, 256])
+def test_places(
+    monkeypatch: pytest.MonkeyPatch, ranks: int, tokens: int, local: int, programs: int
+) -> None:
     """They are those of a stable sort, by experts and then by senders."""
+    monkeypatch.setattr(routing, "_PROGRAMS", programs)
     experts = torch.randint(ranks * local, (ranks, tokens, 3))
+    by_expert = [
+        torch.bincount(one.flatten(), minlength=ranks * local) for one in experts
+    ]
+    counts = torch.stack(by_expert).view(ranks, ranks, local)
     for rank in range(ranks):
-        found = find_places(experts, local, rank).of_choice
+        sent = experts.clone()
+        # The share of this rank itself is not sent, so nobody may read it.
+        sent[rank] = rank * local
+        places = routing.find_places(experts[rank], sent, local, rank)
+        assert torch.equal(places.arrived, counts[:, rank])
+        assert places.ends.tolist() == counts[:, rank].sum(0).cumsum(0).tolist()
+        assert places.needed.tolist() == counts.sum((0, 2)).tolist()
+        found = places.of_choice
         mine = experts // local == rank
         sender = torch.arange(ranks)[:, None, None].expand_as(experts)
         order = (experts * ranks + sender)[mine].argsort(stable=True)

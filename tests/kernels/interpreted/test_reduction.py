@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from dynaflow_dsl.kernels import reduction
+from dynaflow_dsl.kernels import copied
 from dynaflow_dsl.kernels.reduction import all_reduce_add_norm
 from tests.kernels.ranks import Rank, World
 
@@ -62,7 +62,7 @@ def test_tensors_of_several_dtypes_go_by_the_reference(
     meeting: dict[str, Rank], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A buffer of one dtype would be read as one of another."""
-    monkeypatch.setattr(reduction, "reduced", lambda tensor, group: tensor * 2)
+    monkeypatch.setattr(copied, "reduced", lambda tensor, group: tensor * 2)
     update = torch.randn(3, 8).to(torch.bfloat16)
     residual, weight = torch.randn(3, 8), torch.randn(8)
     meeting["tp0"] = Rank(World(2), 0)
