@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -115,7 +116,8 @@ def command(
     Everything runs in this process, on the same inputs, in alternating rounds, each
     call on an idle device. Times are medians over rounds, ratios are paired, and their
     intervals hold 95%. `host` is the time until a call returns, `apart` how far its
-    results are from those of the first contender. Started by torchrun, all ranks run
+    results are from those of the first contender. A schedule that asks for a graph of
+    this size, and gets none, is not measured. Started by torchrun, all ranks run
     together, and the slowest of them counts.
     """
     project = current_project(reporter)
@@ -123,6 +125,7 @@ def command(
     given = given_by_file(Given(parameters, facts), project, files)
     wanted = Wanted(project, model, model_arguments, given)
     request = Request(entries, size, device, names, rounds, seconds)
+    _check_names(names)
     with joined_ranks(reporter, rank_seconds):
         for path in files:
             with going_on(reporter):
@@ -142,11 +145,18 @@ def _bench_file(
         raise click.UsageError(
             f"--entry: {path} has no {unknown[0]}; choose from {', '.join(there)}"
         )
+    measured = [
+        binding
+        for binding in bindings
+        if not request.entries or binding.graph.entry in request.entries
+    ]
+    for binding in measured:
+        # A device that is none is refused where the module is loaded.
+        with suppress(RuntimeError):
+            _contenders(binding.graph, _device(made, request), request.names)
     with tempfile.TemporaryDirectory() as temporary:
         module = import_module_file(made.write(Path(temporary)).module)
-        for binding in bindings:
-            if request.entries and binding.graph.entry not in request.entries:
-                continue
+        for binding in measured:
             with faults_shown(reporter):
                 _bench(reporter, module, made, binding, request)
 
@@ -161,28 +171,19 @@ def _bench(
     # Torch takes a second to import, and help on this command needs none.
     import torch
 
-    from dynaflow_dsl.measurement.contenders import (
-        REFERENCES,
-        Case,
-        known_for,
-        names_for,
-    )
+    from dynaflow_dsl.measurement.contenders import REFERENCES, Case
     from dynaflow_dsl.measurement.machine import describe
     from dynaflow_dsl.measurement.measure import Failure, lines, measure
 
     loaded, facts = made.loaded, made.given.facts
     spec, graph, schedule = loaded.spec, binding.graph, binding.schedule
-    named = request.device if request.device is not None else spec.device
+    named = _device(made, request)
     load = partial(_load, module, spec, named, facts, graph.entry, schedule.name)
     scheduled = load()
     say_expected_memory(reporter, scheduled)
     device = torch.device(named)
-    kind = _kind(graph, device)
-    chosen, known = request.names or names_for(kind), known_for(kind)
-    for name in chosen:
-        if name not in known:
-            raise click.UsageError(f"--only: choose from {', '.join(known)}")
-    if not request.names and (left := [name for name in known if name not in chosen]):
+    chosen, left = _contenders(graph, named, request.names)
+    if left:
         reporter.say(
             f"{graph.entry} waits for the device, so that no graph can hold it as it "
             f"is: left out are {'; '.join(left)}"
@@ -240,13 +241,49 @@ def _bench(
         reporter.fail()
 
 
-def _kind(graph: Graph, device: Any) -> Any:
-    """What decides who can run a step of a graph."""
-    from dynaflow_dsl.measurement.contenders import Kind
+def _device(made: Made, request: Request) -> str:
+    return request.device if request.device is not None else made.loaded.spec.device
+
+
+def _check_names(names: Sequence[str]) -> None:
+    """Refuse what is no contender anywhere, before anything is compiled."""
+    if not names:
+        return
+    from dynaflow_dsl.measurement.contenders import EVERYWHERE, EXCHANGES, ON_CUDA
+
+    known = dict.fromkeys((*EVERYWHERE, *ON_CUDA, *EXCHANGES))
+    for name in names:
+        if name not in known:
+            raise click.UsageError(
+                f"--only: there is no contender '{name}'; choose from "
+                f"{', '.join(known)}"
+            )
+
+
+def _contenders(
+    graph: Graph, device: str, names: Sequence[str]
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Who is measured with a step of a graph, and who is left out since it cannot run.
+
+    Those of `names`, or all that can run. Raises UsageError for a name of none.
+    """
+    import torch
+
+    from dynaflow_dsl.measurement.contenders import Kind, known_for, names_for
     from dynaflow_dsl.measurement.exchanges import exchanges_tokens
 
     waits = any(map(waits_on_host, graph.operations))
-    return Kind(device, waits, exchanges_tokens(graph))
+    kind = Kind(torch.device(device), waits, exchanges_tokens(graph))
+    known, can_run = known_for(kind), names_for(kind)
+    for name in names:
+        if name not in known:
+            raise click.UsageError(
+                f"--only: '{name}' does not run entry {graph.entry} on {device}; "
+                f"choose from {', '.join(known)}"
+            )
+    if names:
+        return names, ()
+    return can_run, [name for name in known if name not in can_run]
 
 
 def _load(

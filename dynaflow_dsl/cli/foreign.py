@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from dynaflow_dsl.cli.files import relative
 from dynaflow_dsl.cli.report import Reporter
@@ -25,7 +26,7 @@ def user_code(what: str) -> Iterator[None]:
     try:
         yield
     except RuntimeFault as fault:
-        raise DiagnosticError([Diagnostic(fault.code, fault.message)]) from fault
+        raise DiagnosticError([_found(fault)]) from fault
     except (Exception, SystemExit) as error:
         message = f"{what} raised {_said(error)}"
         raise DiagnosticError([Diagnostic("DFS110", message)]) from error
@@ -39,7 +40,13 @@ def faults_shown(reporter: Reporter) -> Iterator[None]:
     try:
         yield
     except RuntimeFault as fault:
-        reporter.show([Diagnostic(fault.code, fault.message)])
+        reporter.show([_found(fault)])
+
+
+def _found(fault: Any) -> Diagnostic:
+    """A fault with what was noted on it: the step, and its place in the file."""
+    notes = tuple(getattr(fault, "__notes__", ()))
+    return Diagnostic(fault.code, fault.message, notes=notes)
 
 
 def import_module_file(path: Path) -> ModuleType:

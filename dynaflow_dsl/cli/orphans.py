@@ -80,7 +80,7 @@ def show_orphan(
     if orphan.kept is not None:
         help_ = f"{orphan.kept}: save what is worth it, and delete the file"
     message = f"{orphan.name} is an orphan: {orphan.reason}"
-    return Diagnostic("DFS503", message, helps=(help_,))
+    return Diagnostic("DFS503", message, helps=(help_,), about=orphan.name)
 
 
 def remove_orphan(orphan: Orphan, reporter: Reporter) -> None:
@@ -88,7 +88,8 @@ def remove_orphan(orphan: Orphan, reporter: Reporter) -> None:
     if orphan.kept is not None:
         message = f"{orphan.name} is an orphan and is not removed: {orphan.kept}"
         helps = ("save what is worth it, and delete the file",)
-        reporter.show([Diagnostic("DFS504", message, helps=helps)])
+        found = Diagnostic("DFS504", message, helps=helps, about=orphan.name)
+        reporter.show([found])
         return
     name = orphan.name
     remove(orphan.files.module)

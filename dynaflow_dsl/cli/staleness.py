@@ -252,9 +252,26 @@ def _other_change(name: str, stored: ModuleText, current: ModuleText) -> Differe
         message = f"{name} is stale: dfsc writes line {line} differently now"
         return _stale("DFS501", message)
     maps = read_map(stored.map), read_map(current.map)
+    if _without_places(maps[0]) == _without_places(maps[1]):
+        what = "lines of the model's code that its map names"
+        message = f"{name} is stale: {what} have changed"
+        return _stale("DFS501", message)
     key, old_value, new_value = _first_difference(*maps)
     message = f"{name} is stale: its map has another `{key}`"
     return _stale("DFS501", message, notes=(f"was: {old_value}", f"is: {new_value}"))
+
+
+def _without_places(document: Any) -> Any:
+    """A map without the lines of the model's code."""
+    operations = document.get("operations") if isinstance(document, Mapping) else None
+    if not isinstance(operations, list):
+        return document
+    placed = [
+        {key: value for key, value in each.items() if key != "source"}
+        for each in operations
+        if isinstance(each, Mapping)
+    ]
+    return {**document, "operations": placed}
 
 
 def _first_difference(old: Any, new: Any, path: str = "") -> tuple[str, Any, Any]:

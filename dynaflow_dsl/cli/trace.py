@@ -28,6 +28,7 @@ from dynaflow_dsl.cli.report import Reporter, output_format_option
 from dynaflow_dsl.cli.running import current_project
 from dynaflow_dsl.cli.schedules import read_schedule
 from dynaflow_dsl.diagnostics import Diagnostic
+from dynaflow_dsl.graph.digest import graph_digest
 from dynaflow_dsl.graph.model import TracedModel
 from dynaflow_dsl.graph.snapshot import (
     dump_snapshot,
@@ -98,6 +99,11 @@ def _choose(
     return choose_model(file, target, settings.model, arguments, settings.arguments)
 
 
+def _digests(traced: TracedModel) -> dict[str, str]:
+    """What each entry computes, wherever in the model's code that stands."""
+    return {graph.entry: graph_digest(graph) for graph in traced.graphs}
+
+
 def _compare(
     name: str,
     stored: str | None,
@@ -112,6 +118,8 @@ def _compare(
         known = parse_snapshot(stored, name).value
         if known is None:
             state = "cannot be read"
+        elif known.graphs != current.graphs and _digests(known) == _digests(current):
+            state = "is stale: lines of the model's code that it names have changed"
         elif known.graphs != current.graphs:
             code, state = "DFS502", "is stale: the model's graph changed"
         else:

@@ -202,7 +202,9 @@ class DecoderForward(ScheduledForward):
         logits: torch.Tensor | None = None
         for begin in range(first, chunk.end, taken):
             columns = slice(begin - first, begin - first + taken)
-            logits = self.steps[entry](
+            logits = self.step(
+                entry,
+                self.steps[entry],
                 ids[:, columns].contiguous(),
                 position[:, columns].contiguous(),
                 self._mask(chunk, rows, begin + taken),
@@ -210,7 +212,6 @@ class DecoderForward(ScheduledForward):
                 keys,
                 values,
             )
-            self.count(entry)
         for layer in layers:
             layer.start, layer.end = chunk.start, chunk.end
         return CausalLMOutputWithPast(logits=logits, past_key_values=cache)

@@ -100,8 +100,7 @@ class DenoiserForward(ScheduledForward):
             if self.schedule is None:
                 return self.own("the module was made for other sizes", given)
             step = self.steps[form] = self._make(self.schedule, arguments)
-        sample = step(**arguments)
-        self.count(ENTRY)
+        sample = self.step(ENTRY, step, **arguments)
         if given.get("return_dict") is False:
             return (sample,)
         return Transformer2DModelOutput(sample=sample)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import torch
 
 from dynaflow_dsl.integrations.errors import ScheduleError, without_frames
-from dynaflow_dsl.integrations.making import MadeModule
+from dynaflow_dsl.integrations.making import MadeModule, Step
 from dynaflow_dsl.integrations.watching import Watch
 
 Model = TypeVar("Model", bound=torch.nn.Module)
@@ -25,18 +25,23 @@ class CallReport:
     """What became of the calls of a scheduled model so far.
 
     `modules` are the files of the modules that run, "in memory" for one without a file.
-    `steps` counts the steps of each entry, `own` the calls that the model's own forward
-    took, by reason.
+    `steps` counts the steps of each entry, and `unsplit` those among them that ran
+    without the split of their schedule, as for too few rows. `own` counts the calls
+    that the model's own forward took, by reason.
     """
 
     modules: tuple[str, ...]
     steps: dict[str, int] = field(default_factory=dict)
+    unsplit: dict[str, int] = field(default_factory=dict)
     own: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """One line for each kind of call."""
         lines = [f"module: {module}" for module in self.modules]
-        lines += [f"{count} steps of {entry}" for entry, count in self.steps.items()]
+        for entry, count in self.steps.items():
+            whole = self.unsplit.get(entry, 0)
+            without = f", {whole} of them unsplit" if whole else ""
+            lines.append(f"{count} steps of {entry}{without}")
         lines += [
             f"{count} calls by the model's own forward: {reason}"
             for reason, count in self.own.items()
@@ -60,6 +65,9 @@ class ScheduledForward:
         self._names = tuple(self.parameters)[1:]
         self._own = MethodType(type(model).forward, model)
         self._steps: Counter[str] = Counter()
+        self._unsplit: Counter[str] = Counter()
+        # By entry and the shape of the first input.
+        self._known_unsplit: dict[tuple[str, torch.Size], bool] = {}
         self._reasons: Counter[str] = Counter()
         self.watch = Watch(model, _package(model), "transformers")
         # Libraries read the signature of `model.forward`.
@@ -107,9 +115,16 @@ class ScheduledForward:
         self._reasons[reason] += 1
         return self._own(**given)
 
-    def count(self, entry: str) -> None:
-        """Note one step of an entry."""
+    def step(self, entry: str, run: Step, *arguments: Any, **named: Any) -> Any:
+        """Run one step of an entry, and note it."""
+        result = run(*arguments, **named)
+        first = arguments[0] if arguments else next(iter(named.values()))
+        key = entry, first.shape
+        if key not in self._known_unsplit:
+            self._known_unsplit[key] = run.runs_unsplit(*arguments, **named)
         self._steps[entry] += 1
+        self._unsplit[entry] += self._known_unsplit[key]
+        return result
 
     def report(self) -> CallReport:
         """What became of the calls so far."""
@@ -117,6 +132,7 @@ class ScheduledForward:
         return CallReport(
             tuple("in memory" if file is None else file.as_posix() for file in files),
             dict(self._steps),
+            dict(+self._unsplit),
             dict(self._reasons),
         )
 

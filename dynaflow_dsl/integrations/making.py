@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from dynaflow_dsl import pipeline
 from dynaflow_dsl.cli.files import relative, schedule_name
@@ -40,7 +40,7 @@ from dynaflow_dsl.trace.kernels import KernelReader
 
 T = TypeVar("T")
 
-Step = Callable[..., Any]
+Step: TypeAlias = Executor | Selected
 
 
 @dataclass(frozen=True, slots=True)

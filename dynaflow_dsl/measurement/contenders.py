@@ -130,7 +130,7 @@ def make(case: Case, name: str) -> Call:
         case "scheduled":
             return _lent(case.load(outputs="lent"), case)
         case "scheduled, copying":
-            return _call(_told(case.load(), case), case.arguments)
+            return _scheduled(case.load(), case, case.arguments)
     raise ValueError(f"no contender is named {name}")
 
 
@@ -255,7 +255,48 @@ def _lent(step: Executor, case: Case) -> Call:
             if target is not source:
                 target.copy_(source)
         arguments.append(own)
-    return _call(_told(step, case), arguments)
+    return _scheduled(step, case, arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledCall:
+    """A step of an executor; `sizes` are those of its dimensions and phases."""
+
+    step: Callable[..., Any]
+    arguments: Sequence[Any]
+    executor: Executor
+    sizes: Mapping[str, int]
+
+    def __call__(self) -> Any:
+        """Run it."""
+        with torch.no_grad():
+            return self.step(*self.arguments)
+
+
+def _scheduled(executor: Executor, case: Case, arguments: Sequence[Any]) -> Call:
+    sizes = executor.sizes_of(tuple(arguments), case.phases)
+    return ScheduledCall(_told(executor, case), arguments, executor, sizes)
+
+
+class NotCaptured(Exception):
+    """A step that should be captured runs as it is, which is another measurement."""
+
+
+def why_uncaptured(call: Call, device: torch.device) -> str:
+    """Why a contender that has run replays no graph, where others like it may.
+
+    Empty where it does, and for those that nobody takes for captured. Raises
+    NotCaptured where its schedule asks for a graph that could not be made.
+    """
+    if not isinstance(call, ScheduledCall):
+        return ""
+    found = call.executor.uncaptured(call.sizes)
+    if found is None:
+        captures = call.executor.replays is not None
+        return "" if captures or device.type != "cuda" else "it captures no step"
+    if found.asked:
+        raise NotCaptured(str(found))
+    return str(found)
 
 
 def _copying(case: Case, step: Callable[..., Any]) -> Call:

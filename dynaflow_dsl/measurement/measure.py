@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 from typing import TypeVar
@@ -12,7 +12,12 @@ from typing import TypeVar
 import torch
 from torch.utils._pytree import tree_map
 
-from dynaflow_dsl.measurement.contenders import Case, largest_difference, make
+from dynaflow_dsl.measurement.contenders import (
+    Case,
+    largest_difference,
+    make,
+    why_uncaptured,
+)
 from dynaflow_dsl.measurement.rounds import (
     Ratio,
     Tell,
@@ -50,7 +55,8 @@ class Row:
     is of calls that follow each other at once, with `steady_ratios`. `first` is seconds
     from its making to the end of its first step, in a process that others have warmed;
     `apart` how far its result is from that of the first contender, on the rank where
-    it is farthest.
+    it is farthest. `uncaptured` says why steps of a schedule ran without a graph, and
+    is empty where they replayed one or nobody would expect it.
     """
 
     wall: tuple[float, ...]
@@ -61,6 +67,7 @@ class Row:
     memory: Memory
     first: float
     apart: float
+    uncaptured: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +89,15 @@ def measure(
     """Every contender of `names`, and how it relates to each of `references`.
 
     Of ranks that measure together, `tell` brings the words of each to all: a contender
-    that fails on one of them is left out on all, and the others are measured.
+    that fails on one of them is left out on all, and the others are measured. One whose
+    schedule asks for a graph that could not be made fails: what would be measured is
+    another step than others are held against.
     """
     calls: dict[str, Callable[[], object]] = {}
     firsts: dict[str, float] = {}
     memory: dict[str, Memory] = {}
     apart: dict[str, float] = {}
+    uncaptured: dict[str, str] = {}
     failures: dict[str, Row | Failure] = {}
     wait = _wait_for(case.device)
     expected: object = None
@@ -99,6 +109,8 @@ def measure(
             result = _on_all(partial(_steps, call, 1, wait), tell)
             firsts[name] = clock() - start
             result = _on_all(partial(_steps, call, 3, wait), tell)
+            why = partial(why_uncaptured, call, case.device)
+            uncaptured[name] = _on_all(why, tell)
         except _Failed as failed:
             failures[name] = Failure(str(failed))
             continue
@@ -110,7 +122,10 @@ def measure(
         memory[name] = _memory(call, case.device, taken)
     times = alternate(calls, rounds, seconds, wait, tell)
     rows = {
-        name: _row(name, times, references, memory[name], firsts[name], apart[name])
+        name: replace(
+            _row(name, times, references, memory[name], firsts[name], apart[name]),
+            uncaptured=uncaptured[name],
+        )
         for name in calls
     }
     return {name: rows.get(name) or failures[name] for name in names}
@@ -196,6 +211,8 @@ def lines(
                 for other in references:
                     line += f"  {_written(row.ratios.get(other)):<26}"
                 yield line.rstrip()
+                if row.uncaptured:
+                    yield f"  runs without a graph: {row.uncaptured}"
                 if row.steady_ratios:
                     line = f"{'  steady':{width + 54}}"
                     for other in references:

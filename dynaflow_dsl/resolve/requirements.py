@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import islice
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Result, Severity
 from dynaflow_dsl.resolve import model
@@ -14,6 +15,11 @@ from dynaflow_dsl.resolve.parameters import STEP_VALUES
 from dynaflow_dsl.resolve.values import evaluate_condition, written
 from dynaflow_dsl.resolve.walk import symbols
 from dynaflow_dsl.syntax import model as syntax
+
+# More than any group of processes has; asking each takes well below a second.
+_MOST_RANKS = 2**14
+
+_LISTED_RANKS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,20 +138,25 @@ def _kept(
 ) -> Iterator[model.UsedFact]:
     """The facts that loading compares, and a warning where other ranks' are others.
 
-    A requirement that holds on every rank does not read which one it is.
+    A requirement that holds on every rank does not read which one it is. Ranks beyond
+    those of any machine are not asked one by one: the fact is then compared.
     """
     for fact in used:
         size = known.get(size_of_ranks(fact.name) or "")
         if type(size) is not int or size < 2:
             yield fact
             continue
-        refused = [
+        if size > _MOST_RANKS:
+            yield fact
+            continue
+        refusing = (
             rank
             for rank in range(size)
             if evaluate_condition(requirement.condition, [], {**scope, fact.name: rank})
             is not True
-        ]
-        if refused:
+        )
+        # One more than is listed.
+        if refused := list(islice(refusing, _LISTED_RANKS + 1)):
             found.append(_one_rank(requirement, fact, size, refused))
             yield fact
 
@@ -280,7 +291,8 @@ def _one_rank(
         for symbol in distinct_symbols(requirement.condition)
         if symbol.name == fact.name
     )
-    listed = ", ".join(map(str, refused[:8])) + (", ..." if len(refused) > 8 else "")
+    listed = ", ".join(map(str, refused[:_LISTED_RANKS]))
+    listed += ", ..." if len(refused) > _LISTED_RANKS else ""
     which = f"rank {listed}" if len(refused) == 1 else f"ranks {listed}"
     return Diagnostic(
         "DFS118",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -28,12 +29,14 @@ from dynaflow_dsl.runtime.model import (
 from dynaflow_dsl.runtime.phases import Phases, check_phases, phases_missing
 from dynaflow_dsl.runtime.ranks import Ranks
 from dynaflow_dsl.runtime.recording import Parts
-from dynaflow_dsl.runtime.replay import Estimate, Replays
+from dynaflow_dsl.runtime.replay import Replays
 from dynaflow_dsl.runtime.replayed import Replay
 from dynaflow_dsl.runtime.report import (
     NOTHING_FETCHED,
+    Estimate,
     FetchedMemory,
     StepReport,
+    Uncaptured,
 )
 from dynaflow_dsl.runtime.streams import Streams
 
@@ -70,6 +73,9 @@ class Setup:
     estimate: Estimate | None = None
     ranks: Ranks | None = None
     context: Context | None = None
+
+
+_log = logging.getLogger("dynaflow_dsl.runtime")
 
 
 class Executor:
@@ -131,8 +137,11 @@ class Executor:
         self.device = setup.device
         self._explain = setup.explain
         self._ranks = setup.ranks
+        # The meeting of ranks in whose groups graphs are captured.
+        self._met = 0
         if self._ranks is not None:
             self._ranks.know(self._step_names(), self.alike)
+            self._met = self._ranks.meetings
         self._always_sequential = setup.always_sequential
         self._check = InputCheck(
             self.inputs, setup.device, self.dimensions, self.written
@@ -180,6 +189,8 @@ class Executor:
         assert self.replays is not None
         if self._ranks is None:
             return self.replays.run(replay, arguments)
+        if self._ranks.have_met_anew():
+            return self.run(arguments, replay.sizes, sequential=replay.unsplit)
         with self._ranks.replayed(self._step_names()[replay.unsplit]):
             return self.replays.run(replay, arguments)
 
@@ -238,6 +249,19 @@ class Executor:
                     raise phases_missing(self.phases, split.dimension)
                 return split.fills(sizes)
 
+    def runs_unsplit(
+        self, *arguments: Any, phases: Mapping[str, int] | None = None, **named: Any
+    ) -> bool:
+        """Whether a step with these inputs runs without the split of its schedule.
+
+        False for a schedule that has none. Raises InputError (DFS802).
+        """
+        phases = self.assumed_phases if phases is None else phases
+        sizes = self.sizes_of(self.arrange(arguments, named, phases), phases)
+        if self.split is None:
+            return False
+        return self._always_sequential or not self.fills(sizes)
+
     def run(
         self,
         arguments: tuple[Any, ...],
@@ -279,6 +303,15 @@ class Executor:
         """Let all ranks run the same step. Raises RankError."""
         same = {name: sizes[name] for name in self.alike}
         ranks.before_step(self._step_names()[unsplit], same)
+        if self.replays is not None and self._met < ranks.meetings:
+            # They would go on with communicators that other ranks have left.
+            if self.replays.release():
+                _log.warning(
+                    "%s: process groups were bound anew, so that steps that were "
+                    "captured with the earlier ones are captured again",
+                    self._step_names()[0],
+                )
+            self._met = ranks.meetings
 
     def _step_names(self) -> tuple[str, str]:
         """What ranks call a step, and one that runs unsplit."""
@@ -371,6 +404,13 @@ class Executor:
         if self.replays is None:
             return StepReport(name, fetched=self._fetched)
         return replace(self.replays.report(name, chosen), fetched=self._fetched)
+
+    def uncaptured(self, sizes: Mapping[str, int]) -> Uncaptured | None:
+        """Why steps of these sizes, which have run, replay no graph; None if they do.
+
+        None as well where no step is captured, whatever its size.
+        """
+        return None if self.replays is None else self.replays.uncaptured(sizes)
 
     def release(self) -> None:
         """Drop all captured graphs; the next step of each size is captured anew."""

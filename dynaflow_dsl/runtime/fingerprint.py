@@ -1,4 +1,4 @@
-"""What a model is beside its numbers: versions, source texts, configuration, state.
+"""What a model is beside its numbers: versions, code, configuration, state.
 
 Tracing writes them into the snapshot and the map file, loading compares them: both by
 this one function.
@@ -12,10 +12,11 @@ import json
 import re
 import sys
 from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
+from types import FunctionType
 
 import torch
 
+from dynaflow_dsl.runtime.definitions import Definition, Start, definitions
 from dynaflow_dsl.runtime.model_code import is_model_code, relative_path
 
 # Where a configuration came from and how text is made of it, not what is computed.
@@ -48,12 +49,20 @@ _OF_THE_MACHINE = re.compile(r"0x[0-9a-fA-F]+|^(cpu|cuda|meta|mps|xpu)(:\d+)?$")
 
 _VERSIONS = ("torch", "transformers")
 
+# How entries for definitions begin; the name of one follows.
+_CODE = "code "
+
 
 def fingerprint(model: torch.nn.Module) -> dict[str, str]:
-    """Versions, and hashes of 12 hex digits, by name."""
+    """Versions, the model's class, and hashes of 12 hex digits, by name."""
+    return _entries(model, _definitions(model))
+
+
+def _entries(model: torch.nn.Module, code: Mapping[str, Definition]) -> dict[str, str]:
     entries = {
         "torch": _version(torch.__version__),
-        type(model).__name__: _source_digest(model),
+        "class": type(model).__name__,
+        "classes": _digest(json.dumps(list(_classes(model)))),
     }
     transformers = sys.modules.get("transformers")
     modules = {type(module).__module__ for module in model.modules()}
@@ -63,43 +72,86 @@ def fingerprint(model: torch.nn.Module) -> dict[str, str]:
         entries["config"] = _digest(configuration)
     entries["tensors"] = _tensors_digest(dict(_tensors(model)))
     entries["state"] = _digest(json.dumps(list(_state(model))))
+    for key, definition in code.items():
+        entries[f"{_CODE}{key}"] = definition.digest
     return entries
 
 
-def without_sources(entries: Mapping[str, str]) -> dict[str, str]:
-    """What `fingerprint` gave but digests of source files, by the names of classes."""
-    kept = (*_VERSIONS, "config", "tensors", "state")
-    return {name: entries[name] for name in kept if name in entries}
+def without_code(entries: Mapping[str, str]) -> dict[str, str]:
+    """What `fingerprint` gave but digests of code."""
+    return {name: each for name, each in entries.items() if not name.startswith(_CODE)}
 
 
 def first_difference(expected: Mapping[str, str], model: torch.nn.Module) -> str | None:
     """The first entry of `expected` in which `model` differs, as part of a sentence.
 
-    Versions come first, since others follow from them. `tensors` are left out: see
-    `tensor_difference`.
+    Versions come first, then code, since others follow from them. `tensors` are left
+    out: see `tensor_difference`.
     """
-    given = fingerprint(model)
-    names = [name for name in _VERSIONS if name in expected]
-    names += [name for name in expected if name not in _VERSIONS]
-    for name in names:
-        if name == "tensors" or given.get(name) == expected[name]:
-            continue
-        if name in _VERSIONS:
+    code = _definitions(model)
+    given = _entries(model, code)
+    for name in _VERSIONS:
+        if name in expected and given.get(name) != expected[name]:
             installed = given.get(name, "not in use")
             return (
                 f"it was traced with {name} {expected[name]}, and {name} is "
                 f"{installed} here"
             )
-        if name == "config":
-            return "its configuration differs"
-        if name == "state":
-            return (
-                "plain attributes, hooks or a replaced `forward` of its modules differ"
-            )
-        if name in given:
-            return f"the source of its classes ({name}) differs"
-        return f"it is not a {name}"
+    if "class" in expected and given["class"] != expected["class"]:
+        return f"it is not a {expected['class']}"
+    if (changed := _code_difference(expected, code)) is not None:
+        return changed
+    for name, words in _DIFFERENCES.items():
+        if name in expected and given.get(name) != expected[name]:
+            return words
     return None
+
+
+_DIFFERENCES = {
+    "classes": "its modules are of other classes, or lie elsewhere in it",
+    "config": "its configuration differs",
+    "state": "plain attributes, hooks or a replaced `forward` of its modules differ",
+}
+
+
+def _code_difference(
+    expected: Mapping[str, str], here: Mapping[str, Definition]
+) -> str | None:
+    """Which definition of the model's code differs, and its file.
+
+    What the model's code does not use here is not compared. Where a definition fell out
+    of use, one that used it has changed; and fewer files are followed where the same
+    code is installed as a package.
+    """
+    stems = {key.partition(".")[0] for key in here}
+    # Files may be renamed.
+    elsewhere = {
+        each.name: each
+        for key, each in here.items()
+        if each.name and f"{_CODE}{key}" not in expected
+    }
+    changed: list[str] = []
+    for entry, digest in expected.items():
+        if not entry.startswith(_CODE):
+            continue
+        key = entry.removeprefix(_CODE)
+        stem, _, name = key.partition(".")
+        definition = here.get(key) or elsewhere.get(name)
+        if definition is not None and definition.digest != digest:
+            changed.append(_described(definition))
+        elif definition is None and not name and stem in stems:
+            changed.append(f"what runs when {stem}.py is imported")
+    if not changed:
+        return None
+    more = f", and {len(changed) - 1} more" if changed[1:] else ""
+    return f"the code of its classes has changed: {changed[0]}{more}"
+
+
+def _described(definition: Definition) -> str:
+    file = relative_path(definition.file)
+    if not definition.name:
+        return f"what runs when {file} is imported"
+    return f"{definition.kind} `{definition.name}` in {file}"
 
 
 def tensor_difference(
@@ -169,19 +221,38 @@ def _state(model: torch.nn.Module) -> Iterator[tuple[str, str, object]]:
             yield path, "hooks", hooks
 
 
-def _source_digest(model: torch.nn.Module) -> str:
-    files: set[str] = set()
-    for module_class in {type(module) for module in model.modules()}:
-        try:
-            file = inspect.getsourcefile(module_class)
-        except TypeError:
+def _classes(model: torch.nn.Module) -> Iterator[tuple[str, str]]:
+    for path, module in sorted(model.named_modules(remove_duplicate=False)):
+        yield path, type(module).__qualname__
+
+
+def _definitions(model: torch.nn.Module) -> dict[str, Definition]:
+    """The code of the classes of a model's modules, and what that uses."""
+    starts: dict[Start, None] = {}
+    for module_class in sorted(
+        {type(module) for module in model.modules()},
+        key=lambda one: (one.__module__, one.__qualname__),
+    ):
+        starts |= dict.fromkeys(_starts(module_class))
+    return definitions(starts)
+
+
+def _starts(module_class: type) -> Iterator[Start]:
+    """Where a class is written, and methods that were put into it."""
+    try:
+        file = inspect.getsourcefile(module_class)
+    except TypeError:
+        file = None
+    if file and is_model_code(file):
+        yield Start(module_class.__qualname__.partition(".")[0], file)
+    for value in vars(module_class).values():
+        if not isinstance(value, FunctionType):
             continue
-        if file and is_model_code(file):
-            files.add(file)
-    texts = sorted(
-        (relative_path(file), Path(file).read_text(encoding="utf-8")) for file in files
-    )
-    return _digest(json.dumps(texts))
+        written, _, _ = value.__qualname__.partition(".")
+        file = inspect.getsourcefile(value)
+        inside = value.__qualname__.startswith(f"{module_class.__qualname__}.")
+        if not inside and file and is_model_code(file):
+            yield Start(written, file)
 
 
 def _configuration(model: torch.nn.Module) -> str:

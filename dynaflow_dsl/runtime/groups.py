@@ -42,8 +42,9 @@ def bind_group(role: str, group: torch.distributed.ProcessGroup) -> None:
 
     Every rank of the group does so before it loads a module; where nothing is compiled
     (`compile=False`), before its first step. Binding a role anew replaces
-    the group; captured CUDA graphs keep the one that they were captured with. The group
-    is kept until the role is released or the process ends.
+    the group: the next step of a module meets the other ranks there, and captures anew
+    what was captured with the earlier one. Graphs that somebody else has captured keep
+    that. The group is kept until the role is released or the process ends.
     """
     core: Any = torch._C._distributed_c10d
     release_group(role)

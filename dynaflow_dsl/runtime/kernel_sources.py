@@ -1,4 +1,7 @@
-"""The source files of a kernel: its own, and those of its package that it stands on."""
+"""The source files of a kernel: its own, and those of its package that it stands on.
+
+They count as code: comments, docstrings, annotations and layout are no part of it.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from dynaflow_dsl.runtime.code_text import without_layout, written
+
 # What every kernel is made with, and part of none: a module has a format for it.
 _RUNTIME = __name__.rpartition(".")[0]
 
 
 def source_digest(*functions: Callable[..., Any] | None) -> str:
-    """12 hex digits of the files that functions are written in and stand on.
+    """12 hex digits of the code in files that functions are written in and stand on.
 
     They stand on what these files import from the same top-level package, and what that
     imports, inside of functions too. A package's `__init__` counts where a name is
@@ -28,7 +33,7 @@ def source_digest(*functions: Callable[..., Any] | None) -> str:
         for path in _files(inspect.unwrap(function)):
             found.setdefault(path)
     digest = hashlib.sha256()
-    for text in dict.fromkeys(map(_text, found)):
+    for text in dict.fromkeys(_code(_text(path)) for path in found):
         digest.update(f"{len(text)}:".encode() + text)
     return digest.hexdigest()[:12]
 
@@ -127,6 +132,16 @@ def _imports(text: bytes) -> tuple[tuple[int, str, str], ...]:
             case ast.ImportFrom(base, names, level):
                 found += [(level, base or "", each.name) for each in names]
     return tuple(found)
+
+
+@lru_cache(maxsize=1024)
+def _code(text: bytes) -> bytes:
+    """What a text says to Python; the text itself where that cannot read it."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return text
+    return written(without_layout(tree)).encode()
 
 
 def _text(path: Path) -> bytes:

@@ -26,8 +26,7 @@ from dynaflow_dsl.runtime.model import every_part
 from dynaflow_dsl.runtime.module_map import ModuleMap, read_map
 from dynaflow_dsl.runtime.notes import add_place, step_at
 from dynaflow_dsl.runtime.ranks import Ranks, ranks_of, statement_of
-from dynaflow_dsl.runtime.replay import Estimate
-from dynaflow_dsl.runtime.report import FetchedMemory
+from dynaflow_dsl.runtime.report import Estimate, FetchedMemory
 from dynaflow_dsl.runtime.retraced import check_graphs
 from dynaflow_dsl.runtime.select import Choice, Selected
 from dynaflow_dsl.runtime.shared_code import code_of_this_load

@@ -9,6 +9,7 @@ captured graph, where constants are written again in each replay.
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
@@ -37,40 +38,79 @@ class Progress(Protocol):
 _STREAMS = 512
 _WIDTH = 1 << 32
 
-# For good: a captured graph that somebody still replays writes into it.
-_KEPT: list[torch.Tensor] = []
+
+class _Memory:
+    """Memory that a device writes into, and what it has been given to write.
+
+    `marks` are the last mark of each row. It is `open` from the first thing that begins
+    to the next mark, and `lent` once a capture of somebody else's has its address:
+    nobody knows how long that graph is replayed.
+    """
+
+    def __init__(self) -> None:
+        self.tensor = torch.zeros(2 * _STREAMS, dtype=torch.int32, pin_memory=True)
+        self.numbers: Any = (ctypes.c_uint32 * (2 * _STREAMS)).from_address(
+            self.tensor.data_ptr()
+        )
+        self.marks: dict[int, int] = {}
+        self.open = False
+        self.lent = False
+
+    def is_settled(self) -> bool:
+        """Whether the device has written all that it was given, and will no more."""
+        return not (self.open or self.lent) and all(
+            self.numbers[2 * row + 1] == number for row, number in self.marks.items()
+        )
+
+
+# Of progress that nobody has any more, by the number of the device. It is used again
+# and never given back: what a device is yet to write would go into somebody else's.
+_LEFT: dict[int, list[_Memory]] = {}
+
+
+def _memory(index: int) -> _Memory:
+    left = _LEFT.setdefault(index, [])
+    for position, memory in enumerate(left):
+        if memory.is_settled():
+            del left[position]
+            memory.tensor.zero_()
+            memory.marks.clear()
+            return memory
+    return _Memory()
 
 
 class DeviceProgress:
     """See `Progress`, of a CUDA device.
 
-    Without `collectives`, what begins leaves no trace, and takes no time of the device.
-    Raises OSError or RuntimeError where its driver cannot write so. In a capture that
-    is somebody else's, a mark is done at once: nothing here knows when it is replayed.
+    Its memory goes to the next one of the device, when nobody has this one and the
+    device is through with it. Without `collectives`, what begins leaves no trace, and
+    takes no time of the device. In a capture that is somebody else's, a mark is done at
+    once: nothing here knows when it is replayed. Raises OSError or RuntimeError where
+    the driver cannot write so.
     """
 
     def __init__(self, device: torch.device, *, collectives: bool = True) -> None:
         assert device.index is not None
         self._index: int = device.index
         with torch.inference_mode(False), torch.cuda.device(device):
-            memory = torch.zeros(2 * _STREAMS, dtype=torch.int32, pin_memory=True)
-            _KEPT.append(memory)
-            self._place = device_pointer(memory.data_ptr())
-            self._numbers: Any = (ctypes.c_uint32 * (2 * _STREAMS)).from_address(
-                memory.data_ptr()
-            )
+            self._memory = memory = _memory(self._index)
+            self._place = device_pointer(memory.tensor.data_ptr())
+            self._numbers = memory.numbers
+            left = _LEFT[self._index]
+            weakref.finalize(self, left.append, memory).atexit = False
             # Where it cannot be done it fails here.
             write_value(self._stream(), self._place, 0)
         self._collectives = collectives
         self._rows: dict[int, int] = {}
         # Rows of streams that have begun something, and how many marks each row has.
         self._used: set[int] = set()
-        self._marks: dict[int, int] = {}
+        self._marks = memory.marks
 
     def begun(self, number: int) -> None:
         """See `Progress`."""
         if self._collectives and (row := self._row()) is not None:
             self._used.add(row)
+            self._memory.open = True
             self._write(2 * row, number)
 
     def standing(self) -> list[int]:
@@ -80,13 +120,17 @@ class DeviceProgress:
     def mark(self) -> Mark:
         """See `Progress`."""
         row = self._row()
-        if row is None or torch.cuda.is_current_stream_capturing():
+        if torch.cuda.is_current_stream_capturing():
+            self._memory.lent = True
+            return _done
+        if row is None:
             return _done
         number = self._marks[row] = (self._marks.get(row, 0) + 1) % _WIDTH
         # Streams have been joined.
         for used in self._used:
             self._write(2 * used, 0)
         self._write(2 * row + 1, number)
+        self._memory.open = False
         # Numbers come again after some months.
         return lambda: (self._numbers[2 * row + 1] - number) % _WIDTH < _WIDTH // 2
 

@@ -56,6 +56,8 @@ class Ranks:
     always: bool
     watched: torch.device | None = None
     stalls: StallWatch | None = None
+    # How often ranks have met: with other groups each time but the first.
+    meetings: int = 0
     _met: dict[str, ProcessGroup] = field(default_factory=dict)
     _steps: dict[str, Steps] = field(default_factory=dict)
     _known: set[tuple[object, ...]] = field(default_factory=set)
@@ -78,6 +80,7 @@ class Ranks:
         have loaded is compared in the first step too. Raises RankError.
         """
         playing = players()
+        self.meetings += 1
         self._met = playing_or_named(self.roles)
         self._known.clear()
         self._steps.clear()
@@ -97,6 +100,13 @@ class Ranks:
                 self.stalls = _stall_watch(self.watched, self._others_said)
             if self.stalls is not None:
                 self.stalls.watch(shortest)
+
+    def have_met_anew(self) -> bool:
+        """Whether a role has another group than when steps were captured, or none.
+
+        Graphs hold the communicators of the groups that they were captured with.
+        """
+        return self._others_play()
 
     def before_step(self, step: str, sizes: Mapping[str, int]) -> None:
         """Compare the step that begins with those of other ranks. Raises RankError.
@@ -164,7 +174,7 @@ class Ranks:
         """
         self._check_groups(
             "captured steps have its communicators: call bind_group({role!r}, group) "
-            "with one that there is, and load the module again"
+            "with one that there is, and they are captured anew"
         )
         self._go_on()
         if self.stalls is None:

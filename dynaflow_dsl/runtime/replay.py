@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
@@ -27,33 +27,26 @@ from dynaflow_dsl.runtime.replayed import (
     Known,
     Output,
     Replay,
+    Sizes,
+    Wanted,
     comes_again,
     known_step,
     run_replay,
 )
-from dynaflow_dsl.runtime.report import SizeReport, StepReport, described
+from dynaflow_dsl.runtime.report import (
+    Estimate,
+    SizeReport,
+    StepReport,
+    Uncaptured,
+    described,
+)
 from dynaflow_dsl.runtime.streams import Streams
 
-Sizes: TypeAlias = tuple[int, ...]
 Step: TypeAlias = Callable[..., Any]
-
-
-class Estimate(Protocol):
-    """Bytes that a step of some sizes takes at most; None where nobody knows."""
-
-    def __call__(self, sizes: Mapping[str, int], *, unsplit: bool) -> int | None:
-        """Of the step as scheduled, or without its split."""
 
 
 # The number of rows of each phase, for graphs that go by phases.
 PhaseRows: TypeAlias = tuple[tuple[str, int], ...]
-
-
-class Wanted(NamedTuple):
-    """Which step a graph is of: sizes, and whether a `select` wants it unsplit."""
-
-    unsplit: bool
-    sizes: Sizes
 
 
 _address = torch.Tensor.data_ptr
@@ -133,13 +126,18 @@ class Replays:
         """
         self._given = given
 
-    def release(self) -> None:
-        """Drop all graphs; the next step of each size makes its own again."""
+    def release(self) -> bool:
+        """Drop all graphs; the next step of each size makes its own again.
+
+        Returns whether there was one.
+        """
+        had_some = bool(self._captured)
         self._captured.clear()
         self._replays.clear()
         self._known.clear()
         self._refused.clear()
         self._told_addresses = False
+        return had_some
 
     def find(
         self, arguments: tuple[Any, ...], phases: Mapping[str, int] | None = None
@@ -290,6 +288,18 @@ class Replays:
 
     def _rows(self, sizes: Sizes) -> int:
         return prod(self._capture.complete(sizes).values())
+
+    def uncaptured(self, sizes: Mapping[str, int]) -> Uncaptured | None:
+        """Why steps of these sizes run as they are, None where a graph runs instead.
+
+        Of steps that have run so far, and not of those that a `select` wants unsplit.
+        """
+        key = Wanted(False, tuple([sizes[name] for name in self._dimensions]))
+        if key in self._replays:
+            return None
+        captured = key.sizes in self._combinations
+        reason = self._refused.get(key, "they have not been captured yet")
+        return Uncaptured(described(self._dimensions, key.sizes), reason, captured)
 
     # ---- the first step of a size ----------------------------------------------------
 

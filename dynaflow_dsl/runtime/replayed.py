@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import is_
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
@@ -15,7 +15,16 @@ from dynaflow_dsl.runtime.recording import map_tensors, tensors_of
 # An argument of a step, and for a list which of its tensors.
 Place: TypeAlias = tuple[int, int | None]
 
+Sizes: TypeAlias = tuple[int, ...]
+
 _address = torch.Tensor.data_ptr
+
+
+class Wanted(NamedTuple):
+    """Which step a graph is of: sizes, and whether a `select` wants it unsplit."""
+
+    unsplit: bool
+    sizes: Sizes
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from dynaflow_dsl.runtime.graphs import Nodes
+
+
+class Estimate(Protocol):
+    """Bytes that a step of some sizes takes at most; None where nobody knows."""
+
+    def __call__(self, sizes: Mapping[str, int], *, unsplit: bool) -> int | None:
+        """Of the step as scheduled, or without its split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +33,21 @@ class SizeReport:
     nodes: Nodes
     graphs: int
     between: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Uncaptured:
+    """Steps of some sizes that run as they are, and the reason.
+
+    `asked` says that the schedule asks for these sizes to be captured.
+    """
+
+    sizes: str
+    reason: str
+    asked: bool
+
+    def __str__(self) -> str:
+        return f"steps of {self.sizes} are not captured: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)

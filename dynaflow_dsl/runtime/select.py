@@ -119,6 +119,16 @@ class Selected:
             return "sequential"
         return executor.schedule
 
+    def runs_unsplit(
+        self, *arguments: Any, phases: Mapping[str, int] | None = None, **named: Any
+    ) -> bool:
+        """Whether a step with these inputs runs as `sequential`, or without the split
+        of its schedule. Raises InputError (DFS802).
+        """
+        arguments = self._first.arrange(arguments, named, phases)
+        executor, sequential = self._chosen(self._first.sizes_of(arguments, phases))
+        return sequential or executor.runs_unsplit(*arguments, phases=phases)
+
     def report(self) -> Mapping[str, StepReport]:
         """What has been captured so far, by the schedule that names the size.
 

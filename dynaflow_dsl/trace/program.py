@@ -65,9 +65,19 @@ def refuse_size(size: str, node: Node) -> NoReturn:
         f"{node.target} has the size {size}; a size must be a number times a "
         "product of named dimensions",
         source,
-        helps=("count down with 'torch.arange(n).flip(0)'",)
-        if str(node.target).startswith("aten.arange")
-        else (),
+        helps=_ways_out(size, node),
+    )
+
+
+def _ways_out(size: str, node: Node) -> tuple[str, ...]:
+    if str(node.target).startswith("aten.arange"):
+        return ("count down with 'torch.arange(n).flip(0)'",)
+    # Functions are written like names, and a bracket follows.
+    names = dict.fromkeys(re.findall(r"\b[A-Za-z_]\w*\b(?!\()", size))
+    listed = " and ".join(names)
+    return (
+        f"have a graph for each size of {listed}: leave it out of 'dims', and under "
+        "torch.compile call torch._dynamo.mark_static(tensor, axis) for its axes",
     )
 
 

@@ -56,7 +56,52 @@ def test_contenders_are_measured_on_the_same_step(file: str, capsys: Capture) ->
 
 def test_an_unknown_contender_lists_the_known_ones(file: str, capsys: Capture) -> None:
     assert run(["bench", file, "--only", "eagre"]) == 2
-    assert "choose from eager, torch.compile, sequential" in capsys.readouterr().err
+    said = " ".join(capsys.readouterr().err.split())
+    assert "there is no contender 'eagre'; choose from eager, torch.compile" in said
+
+
+@pytest.mark.parametrize("name", ["eagre", "reduce-overhead"])
+def test_contenders_are_known_before_anything_is_compiled(
+    name: str, file: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    def loaded(*_: object, **__: object) -> None:
+        pytest.fail("something was loaded")
+
+    monkeypatch.setattr("dynaflow_dsl.cli.bench._load", loaded)
+    if name == "eagre":
+        monkeypatch.setattr("dynaflow_dsl.cli.bench.make_to_run", loaded)
+    assert run(["bench", file, "--only", "eager", "--only", name]) == 2
+    assert f"'{name}'" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore:steps of batch:RuntimeWarning")
+def test_a_size_that_could_not_be_captured_is_not_measured(
+    file: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = FakeGraphs()
+    backend.free = 10
+    monkeypatch.setattr("dynaflow_dsl.runtime.load.make_graphs", lambda *_: backend)
+    words = ["--only", "eager", "--only", "scheduled", "--seconds", "0.001"]
+    words += ["--output-format", "json"]
+    assert run(["bench", file, *words]) == 1
+    (result,) = json.loads(capsys.readouterr().out)["results"]
+    reason = result["contenders"]["scheduled"]["reason"]
+    assert reason.startswith("NotCaptured: steps of batch = 4 are not captured: it ")
+    assert len(result["contenders"]["eager"]["wall"]) == 5
+
+
+def test_a_size_that_is_not_to_be_captured_is_said_so(
+    file: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "dynaflow_dsl.runtime.load.make_graphs", lambda *_: FakeGraphs()
+    )
+    words = ["--only", "scheduled", "--seconds", "0.001", "--size"]
+    assert run(["bench", file, *words, "6"]) == 0
+    said = capsys.readouterr().out
+    assert "runs without a graph: steps of batch = 6 are not captured: no" in said
+    assert run(["bench", file, *words, "4"]) == 0
+    assert "without a graph" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("more", [(), ("--entry", "decode")])

@@ -152,3 +152,21 @@ def test_a_file_that_the_library_has_no_more_leaves_one(
     assert reasons(workspace) == ["std:stack.dfs makes executors/other.py now"]
     shipped.unlink()
     assert reasons(workspace) == ["its schedule file std:stack.dfs is gone"]
+
+
+@pytest.mark.parametrize("edited", [False, True])
+def test_annotations_are_of_the_module(
+    edited: bool, workspace: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["compile", "stack.dfs"]) == 0
+    module = workspace.folder / "executors" / "stack_halves.py"
+    if edited:
+        module.write_text(module.read_text() + "# Mine.\n")
+    workspace.schedule.write_text(SCHEDULE.replace("stack_halves", "other"))
+    assert run(["compile", "stack.dfs"]) == 0
+    capsys.readouterr()
+    how = "--prune" if edited else "--check"
+    assert run(["compile", "stack.dfs", how, "--output-format", "github"]) == 1
+    said = capsys.readouterr().err
+    code = "DFS504" if edited else "DFS503"
+    assert f"::error file=executors/stack_halves.py,title={code} " in said

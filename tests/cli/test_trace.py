@@ -52,11 +52,29 @@ def test_other_versions_are_no_other_graph(
 ) -> None:
     assert run(["trace", "stack.dfs"]) == 0
     workspace.change(workspace.targets, "# Model", "# A model")
+    assert run(["trace", "stack.dfs", "--check"]) == 0
+    workspace.change(
+        workspace.targets, "super().__init__()", "nn.Module.__init__(self)"
+    )
     assert run(["trace", "stack.dfs", "--check"]) == 1
     shown = capsys.readouterr().err
     assert "error[DFS501]: stack.graph.json is stale: it has another fingerprint" in (
         shown
     )
+
+
+def test_lines_of_the_model_that_moved_are_no_other_graph(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    assert run(["trace", "stack.dfs"]) == 0
+    assert run(["compile", "stack.dfs"]) == 0
+    workspace.change(workspace.targets, "# Model", "# More.\n# Model")
+    for command in ("trace", "compile"):
+        assert run([command, "stack.dfs", "--check"]) == 1
+        shown = capsys.readouterr().err
+        assert "error[DFS501]" in shown
+        assert "lines of the model's code that it" in shown
+        assert "changed" in shown
 
 
 @pytest.mark.parametrize("text", ["", "{}"])

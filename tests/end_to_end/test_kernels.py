@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from dynaflow_dsl import pipeline
+from dynaflow_dsl.cli.main import run
 from dynaflow_dsl.diagnostics import Diagnostic, render
 from dynaflow_dsl.runtime import LoadError, RuntimeFault
 from dynaflow_dsl.source import Source
@@ -274,6 +275,26 @@ def test_a_trusted_kernel_is_compared_in_the_first_step(tmp_path: Path) -> None:
     ) as say:
         step(*given)
     assert any("join[0]" in note for note in say.value.__notes__)
+
+
+@pytest.mark.parametrize("how", [("--stress", "1"), ()])
+def test_commands_say_where_a_trusted_kernel_differs(
+    how: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model = '\nmodel "dynaflow_dsl.models.llama:decode" (layers = 2)\n\nkernel joined'
+    written = text("by_name_wrong", options=TRUSTED).replace("\nkernel joined", model)
+    (tmp_path / "woven.dfs").write_text(written, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert run(["verify", "woven.dfs", "--text-only", "--batch", "4", *how]) == (
+        2 if how else 1
+    )
+    captured = capsys.readouterr()
+    said = captured.out + captured.err
+    assert ("DFS806" in said) == bool(how)
+    assert re.search(r"in join\[0\], layer 0 .+woven\.dfs:\d+:\d+", said)
 
 
 def test_verify_finds_the_step_of_a_wrong_trusted_kernel(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from dynaflow_dsl.models import llama
 from dynaflow_dsl.runtime import Executor, LoadError
-from dynaflow_dsl.runtime.replay import Wanted
+from dynaflow_dsl.runtime.replayed import Wanted
 from tests.end_to_end.building import Built, build, run_verify
 
 pytestmark = pytest.mark.gpu

@@ -234,3 +234,25 @@ def test_any_values_give_a_schedule_or_diagnostics(
     decided = decide(found.value, Facts(facts, target, ("batch",)))
     assert decided.ok or decided.diagnostics
     render(decided.diagnostics)
+
+
+@pytest.mark.parametrize(
+    ("size", "require", "kept"),
+    [
+        (4, "rank < world_size", False),
+        (4, "rank == 0", True),
+        (10**18, "rank < world_size", True),
+        (10**18, "rank == 0", True),
+    ],
+)
+def test_ranks_are_asked_as_far_as_there_may_be_some(
+    size: int, require: str, kept: bool
+) -> None:
+    text = TEXT.format(parameters="a = 1", into="2", align="a", require=require)
+    parsed = parse(Source("a.dfs", text))
+    assert parsed.value is not None
+    found = resolve(parsed.value).value
+    assert found is not None
+    decided = decide(found, Facts({"rank": 0, "world_size": size}, {}, ("batch",)))
+    assert decided.value is not None
+    assert ("rank" in {fact.name for fact in decided.value}) == kept

@@ -70,8 +70,17 @@ def add(package: Path) -> Callable[..., Any]:
 def test_a_file_that_the_kernel_stands_on_counts(package: Path, name: str) -> None:
     before = source_digest(add(package))
     path = package / "weave" / name
-    path.write_text(path.read_text() + "# changed\n")
+    path.write_text(path.read_text() + "changed = 1\n")
     assert source_digest(add(package)) != before
+
+
+@pytest.mark.parametrize("name", USED)
+def test_comments_and_layout_do_not(package: Path, name: str) -> None:
+    before = source_digest(add(package))
+    path = package / "weave" / name
+    text = path.read_text().replace("(x):", "(\n    x: float,\n):")
+    path.write_text(f'"""What it is for."""\n\n# Why.\n{text}')
+    assert source_digest(add(package)) == before
 
 
 @pytest.mark.parametrize(
@@ -85,7 +94,7 @@ def test_a_file_that_the_kernel_stands_on_counts(package: Path, name: str) -> No
 )
 def test_nothing_else_does(package: Path, name: str) -> None:
     before = source_digest(add(package))
-    (package / name).write_text("# changed\n")
+    (package / name).write_text("changed = 1\n")
     assert source_digest(add(package)) == before
 
 
@@ -118,9 +127,9 @@ def test_a_module_without_a_package_is_one_file(tmp_path: Path) -> None:
     beside.write_text("")
     made = written_in(path, "mine")
     before = source_digest(made)
-    beside.write_text("# changed\n")
+    beside.write_text("changed = 1\n")
     assert source_digest(made) == before
-    path.write_text("# changed\n" + path.read_text())
+    path.write_text("changed = 1\n" + path.read_text())
     assert source_digest(made) != before
 
 

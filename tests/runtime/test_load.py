@@ -151,16 +151,24 @@ def rename_tensor(document: dict[str, Any]) -> None:
             "was made for the device type `cuda`",
         ),
         (
-            lambda document: document["model"]["fingerprint"].update(Toy="0" * 12),
-            "the source of its classes (Toy) differs",
+            lambda document: document["model"]["fingerprint"].update(
+                {"code toy_model.Attention": "0" * 12}
+            ),
+            "has changed: the class `Attention` in tests/runtime/toy_model.py",
         ),
         (
             lambda document: document["model"]["fingerprint"].update(torch="1.0.0"),
             "it was traced with torch 1.0.0, and torch is",
         ),
         (
-            lambda document: document["model"]["fingerprint"].update(Other="0" * 12),
+            lambda document: document["model"]["fingerprint"].update(
+                {"class": "Other"}
+            ),
             "it is not a Other",
+        ),
+        (
+            lambda document: document["model"]["fingerprint"].update(classes="0" * 12),
+            "its modules are of other classes, or lie elsewhere in it",
         ),
         (
             lambda document: document["model"]["fingerprint"].update(tensors="0" * 12),

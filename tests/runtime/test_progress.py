@@ -57,6 +57,7 @@ class Machine:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    monkeypatch.setattr(progress, "_LEFT", {})
     return Machine(monkeypatch)
 
 
@@ -160,3 +161,65 @@ def test_a_driver_that_cannot_write_is_known_at_once(
     monkeypatch.setattr(progress, "write_value", refuse)
     with pytest.raises(RuntimeError, match="not supported"):
         made()
+
+
+def addresses(count: int) -> list[int]:
+    """Where the memory of some lies that are made one after the other."""
+    return [made()._place for _ in range(count)]
+
+
+def test_memory_goes_from_one_load_to_the_next(machine: Machine) -> None:
+    device = made()
+    place = device._place
+    other = made()
+    assert other._place != place
+    device.begun(7)
+    device.mark()
+    machine.run(0)
+    del device
+    again = made()
+    assert again._place == place
+    assert again.standing() == []
+    # Nothing of what was there is taken for a mark of the new one.
+    mark = again.mark()
+    assert not mark()
+    del again, mark, other
+    machine.run(0)
+    assert len(set(addresses(20))) == 2
+
+
+def test_memory_that_the_device_may_write_yet_is_not_used_again(
+    machine: Machine,
+) -> None:
+    device = made()
+    place = device._place
+    device.begun(7)
+    device.mark()
+    del device
+    assert place not in addresses(2)
+    machine.run(0)
+    assert place in [one._place for one in (made(), made())]
+
+
+def test_memory_in_a_step_that_broke_off_is_not_used_again(machine: Machine) -> None:
+    device = made()
+    place = device._place
+    device.begun(7)
+    machine.run(0)
+    del device
+    assert place not in addresses(2)
+
+
+def test_memory_that_a_graph_of_somebody_else_has_is_not_used_again(
+    machine: Machine,
+) -> None:
+    device = made()
+    place = device._place
+    machine.capturing = True
+    device.begun(4)
+    device.mark()
+    machine.capturing = False
+    device.mark()
+    machine.run(0)
+    del device
+    assert place not in addresses(2)

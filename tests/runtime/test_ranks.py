@@ -142,7 +142,7 @@ def test_no_graph_is_replayed_whose_communicators_are_destroyed() -> None:
     finally:
         dist.destroy_process_group()
     with (
-        pytest.raises(RankError, match=r"DFS817.*captured.*load the module again"),
+        pytest.raises(RankError, match=r"DFS817.*captured.*captured anew"),
         ranks.replayed("halves, entry decode"),
     ):
         raise AssertionError("it is replayed")

@@ -203,6 +203,31 @@ def test_too_little_memory_is_said_before_recording(
     assert "batch = 4: not captured" in str(step.report())
 
 
+def test_why_steps_replay_no_graph(
+    step: Executor, toy: Toy, backend: FakeGraphs
+) -> None:
+    said = str(step.uncaptured({"batch": 4}))
+    assert (
+        said == "steps of batch = 4 are not captured: they have not been captured yet"
+    )
+    agrees(step, toy, Server(4), 4)
+    assert step.uncaptured({"batch": 4}) is None
+    agrees(step, toy, Server(9), 9)
+    larger = step.uncaptured({"batch": 9})
+    assert larger is not None
+    assert (larger.asked, larger.reason) == (
+        False,
+        "no captured size can stand for it",
+    )
+    backend.free = 10
+    with pytest.warns(RuntimeWarning, match="batch = 2 are not captured"):
+        agrees(step, toy, Server(2), 2)
+    refused = step.uncaptured({"batch": 2})
+    assert refused is not None
+    assert refused.asked
+    assert "0.0 MB are free" in refused.reason
+
+
 # ---- padding -------------------------------------------------------------------------
 
 

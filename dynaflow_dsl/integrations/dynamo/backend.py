@@ -6,6 +6,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -60,13 +61,16 @@ def dynaflow(
     except DiagnosticError as error:
         raise NotScheduled(error.diagnostics) from None
     frame = current_frame()
+    scope = frame.scope if frame is not None else Scope({})
+    model = compiled_model(scope, names_of_inputs(graph))
+    note = partial(_remember, model, chosen, frame)
     try:
         # What is exported here has a context of its own.
         with tracing(None):
-            found, modules = _schedule(graph, examples, chosen, frame)
+            found, modules = _schedule(graph, examples, chosen, frame, model)
     except DiagnosticError as error:
         said = tuple(_with_breaks(error.diagnostics, frame))
-        _remember(chosen, frame, (), reason=said[0].message, diagnostics=said)
+        note((), reason=said[0].message, diagnostics=said)
         if chosen.strict:
             raise NotScheduled(said) from None
         warnings.warn(
@@ -78,9 +82,7 @@ def dynaflow(
         return by_inductor(graph, examples)
     match found:
         case Scheduled():
-            _remember(
-                chosen,
-                frame,
+            note(
                 modules,
                 entry=found.entry,
                 module=found.module,
@@ -90,7 +92,7 @@ def dynaflow(
             return found.call
         case Unscheduled(reason, diagnostics):
             said = tuple(_with_breaks(diagnostics, frame))
-            _remember(chosen, frame, modules, reason=reason, diagnostics=said)
+            note(modules, reason=reason, diagnostics=said)
             if chosen.load.compile:
                 return by_inductor(graph, examples)
             return graph.forward
@@ -116,11 +118,11 @@ def _schedule(
     examples: list[Any],
     options: Options,
     frame: Frame | None,
+    model: torch.nn.Module | None,
 ) -> tuple[Scheduled | Unscheduled, tuple[str, ...]]:
     """What becomes of a graph, and the modules that run in it."""
     scope = frame.scope if frame is not None else Scope({})
     sources = names_of_inputs(graph)
-    model = compiled_model(scope, sources)
     if model is None:
         return Unscheduled("no module runs in it"), ()
     flat = without_inner_graphs(graph)
@@ -158,6 +160,7 @@ def _with_breaks(
 
 
 def _remember(
+    model: torch.nn.Module | None,
     options: Options,
     frame: Frame | None,
     modules: tuple[str, ...],
@@ -172,7 +175,7 @@ def _remember(
         modules,
         **what,
     )
-    remember(graph)
+    remember(graph, model)
     _log.info("%s", graph)
 
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
-from typing import Any
 
 import torch
 
+from dynaflow_dsl.integrations.dynamo.decisions import within_decisions
 from dynaflow_dsl.integrations.dynamo.frames import hold_equal
 from dynaflow_dsl.integrations.dynamo.model import Meaning, StepInput
-from dynaflow_dsl.integrations.dynamo.names import similar
+from dynaflow_dsl.integrations.dynamo.names import refuse_option, similar
 from dynaflow_dsl.trace.failures import refuse
-
-# Sizes at which conditions are tried that Dynamo decided for some sizes only.
-_TRIED = (0, 1, 2, 3, 4, 5, 6, 7, 8, 62, 1021)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +85,14 @@ def name_dimensions(
     bounds = _bounds(axes, symbols, meaning)
     for name in meaning.dimensions:
         if name not in bounds and name not in named.fixed:
-            refuse(
-                f"'dimensions' has bounds for {name}, and no input has such an axis",
-                helps=(
-                    *similar(name, bounds),
-                    f"the dimensions of this graph: {', '.join(bounds) or 'none'}",
-                ),
+            refuse_option(
+                f"the option 'dimensions' has bounds for {name}, and no input of this "
+                "graph has such an axis",
+                *similar(name, bounds),
+                f"the dimensions of this graph: {', '.join(bounds) or 'none'}",
             )
-    _check_decisions(axes, symbols, bounds)
+    sizes = {axis.symbol: axis.size for axis in axes}
+    bounds = within_decisions(sizes, symbols, bounds, meaning.dimensions)
     dims = {
         item.key: tuple(
             symbols[str(size)] if isinstance(size, torch.SymInt) else None
@@ -128,10 +124,10 @@ def said_of(steps: Sequence[StepInput], meaning: Meaning) -> Said:
     known = list(dict.fromkeys(item.key for item in steps))
     for key in meaning.dims:
         if key not in known:
-            refuse(
-                f"'dims' names '{key}', and the inputs of this graph are "
+            refuse_option(
+                f"the option 'dims' names '{key}', and the inputs of this graph are "
                 f"{', '.join(known) or 'none'}",
-                helps=similar(key, known),
+                *similar(key, known),
             )
     symbols: dict[str, str] = {}
     fixed: dict[str, int] = {}
@@ -142,9 +138,11 @@ def said_of(steps: Sequence[StepInput], meaning: Meaning) -> Said:
         if named is None:
             continue
         if len(named) != item.tensor.ndim:
-            refuse(
-                f"'dims' gives '{item.key}' {len(named)} axes, and it has "
-                f"{item.tensor.ndim}"
+            nones = ", ".join(["None"] * item.tensor.ndim)
+            refuse_option(
+                f"the option 'dims' gives '{item.key}' {len(named)} axes, and it has "
+                f"{item.tensor.ndim}",
+                f'a name or None for each axis: "{item.key}": ({nones})',
             )
         for number, (name, size) in enumerate(zip(named, item.shape, strict=True)):
             if name is None:
@@ -152,7 +150,11 @@ def said_of(steps: Sequence[StepInput], meaning: Meaning) -> Said:
             place = f"axis {number} of '{item.label}'"
             if not isinstance(size, torch.SymInt):
                 if fixed.setdefault(name, size) != size:
-                    refuse(f"{place} is {size}, and {name} is {fixed[name]} elsewhere")
+                    refuse_option(
+                        f"the option 'dims' calls {place} {name}: it is {size} there, "
+                        f"and {fixed[name]} at {fixed_at[name]}",
+                        "give another name to one of them, or None",
+                    )
                 fixed_at.setdefault(name, place)
                 continue
             other = symbols.setdefault(str(size), name)
@@ -173,6 +175,8 @@ def _check_open_everywhere(said: Said) -> None:
                 f"{name} is open at {said.open_at[name]} and fixed to {size} at "
                 f"{said.fixed_at[name]}",
                 helps=(
+                    f"if {said.fixed_at[name]} is no {name}, name another axis in "
+                    "'dims', or None",
                     f"write the code for any {name} ('x.shape[0]' instead of a number)",
                     "for a backend of your own, mark all of its axes: "
                     "torch._dynamo.mark_dynamic(tensor, axis)",
@@ -258,51 +262,3 @@ def _range(size: torch.SymInt) -> tuple[int, int | None]:
     if high is not None and high >= 2**62:
         high = None
     return max(low, 1), high
-
-
-def _check_decisions(
-    axes: Sequence[_Axis],
-    symbols: Mapping[str, str],
-    bounds: Mapping[str, tuple[int, int | None]],
-) -> None:
-    """Refuse a graph that holds only for some of the sizes within the bounds.
-
-    Dynamo compiles another graph for the others; a module has no such condition.
-    """
-    if not axes:
-        return
-    for guard in axes[0].size.node.shape_env.guards:
-        condition = guard.expr
-        free = sorted(condition.free_symbols, key=str)
-        if not free or any(str(symbol) not in symbols for symbol in free):
-            continue
-        names = sorted({symbols[str(symbol)] for symbol in free})
-        for sizes in product(*[_tried(*bounds[name]) for name in names]):
-            chosen = dict(zip(names, sizes, strict=True))
-            numbers = {symbol: chosen[symbols[str(symbol)]] for symbol in free}
-            if _fails(condition, numbers):
-                text = str(condition)
-                for symbol in free:
-                    text = text.replace(str(symbol), symbols[str(symbol)])
-                refuse(
-                    f"the graph holds only where {text}: the model's code decides by "
-                    "it what runs",
-                    notes=(f"it does not hold for {_listed(chosen)}",),
-                    helps=(
-                        "write the code for any size, or give the dimension bounds "
-                        'within which it holds: options={"dimensions": ...}',
-                    ),
-                )
-
-
-def _fails(condition: Any, numbers: Mapping[Any, int]) -> bool:
-    answer = condition.subs(numbers)
-    return answer is not None and bool(answer == False)  # noqa: E712 - sympy's false
-
-
-def _tried(low: int, high: int | None) -> list[int]:
-    return [low + step for step in _TRIED if high is None or low + step <= high]
-
-
-def _listed(sizes: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} = {size}" for name, size in sizes.items())

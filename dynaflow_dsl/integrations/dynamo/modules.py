@@ -31,7 +31,7 @@ from dynaflow_dsl.integrations.dynamo.retrace import Retraced
 from dynaflow_dsl.integrations.dynamo.weights import Structure
 from dynaflow_dsl.resolve.model import ScheduleFile
 from dynaflow_dsl.runtime import Executor, Selected
-from dynaflow_dsl.runtime.fingerprint import without_sources
+from dynaflow_dsl.runtime.fingerprint import without_code
 from dynaflow_dsl.trace.kernels import KernelReader
 
 _log = logging.getLogger("dynaflow_dsl")
@@ -149,7 +149,7 @@ def _without_sources(text: str | None) -> Mapping[str, Any]:
     digests = model.get("fingerprint")
     if not isinstance(digests, dict):
         return {}
-    kept = {**model, "fingerprint": without_sources(digests)}
+    kept = {**model, "fingerprint": without_code(digests)}
     placed = [
         {key: value for key, value in each.items() if key != "source"}
         for each in operations

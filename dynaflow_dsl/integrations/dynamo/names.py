@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import NoReturn
+
+from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 
 
 def similar(name: object, known: Iterable[str]) -> tuple[str, ...]:
@@ -11,3 +14,8 @@ def similar(name: object, known: Iterable[str]) -> tuple[str, ...]:
     return tuple(
         f"did you mean {each!r}?" for each in get_close_matches(str(name), known, 1)
     )
+
+
+def refuse_option(message: str, *helps: str) -> NoReturn:
+    """Stop at an option that is wrong, by itself or for a graph."""
+    raise DiagnosticError([Diagnostic("DFS820", message, helps=helps)])

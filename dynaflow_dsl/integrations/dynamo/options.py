@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeAlias, cast
 
 from dynaflow_dsl.cli.options import write_scalar
-from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 from dynaflow_dsl.integrations.dynamo.model import Meaning
 from dynaflow_dsl.integrations.dynamo.modules import LoadOptions
-from dynaflow_dsl.integrations.dynamo.names import similar
+from dynaflow_dsl.integrations.dynamo.names import refuse_option, similar
 from dynaflow_dsl.trace.model import Persistent
 
 Write: TypeAlias = Literal["missing", "always", "never"]
@@ -42,16 +41,17 @@ class Options:
 def read_options(options: object) -> Options:
     """Check what a caller gives; raises DiagnosticError (DFS820)."""
     if not isinstance(options, Mapping) or "schedule" not in options:
-        _refuse(
+        refuse_option(
             'the backend "dynaflow" needs a schedule',
             'torch.compile(model, backend="dynaflow", '
             'options={"schedule": "halves.dfs"})',
         )
     for name in options:
         if name not in _READERS:
-            _refuse(
+            own = _OF_COMPILE.get(str(name))
+            refuse_option(
                 f'the backend "dynaflow" has no option {name!r}',
-                *similar(name, _READERS),
+                *(similar(name, _READERS) if own is None else (own,)),
                 f"its options: {', '.join(_READERS)}",
             )
     read = {name: _READERS[name](name, value) for name, value in options.items()}
@@ -192,7 +192,7 @@ def _check_entries(
     for entry, sizes in entries.items():
         for name in sizes:
             if name not in known:
-                _refuse(
+                refuse_option(
                     f"the option 'entries' has a size of {name} for {entry!r}, and "
                     "'dims' names no such axis",
                     *similar(name, known),
@@ -205,6 +205,16 @@ def _table(name: str, value: object) -> dict[str, Any]:
         _wrong(name, value, "a dictionary by name")
     return dict(value)
 
+
+# What `torch.compile` takes beside its options, or Inductor among them.
+_OF_COMPILE = {
+    "backend": "it is an argument of torch.compile itself",
+    "dynamic": "it is an argument of torch.compile itself",
+    "fullgraph": "it is an argument of torch.compile itself",
+    "max_autotune": "options of Inductor are set in torch._inductor.config",
+    "mode": "there are no modes: a schedule says what is captured",
+    "triton.cudagraphs": "a schedule says what is captured: capture batch at [8]",
+}
 
 _READERS: Mapping[str, Callable[[str, object], Any]] = {
     "schedule": _path,
@@ -225,8 +235,4 @@ _READERS: Mapping[str, Callable[[str, object], Any]] = {
 
 
 def _wrong(name: str, value: object, wanted: str, *helps: str) -> NoReturn:
-    _refuse(f"the option {name!r} is {value!r}; it must be {wanted}", *helps)
-
-
-def _refuse(message: str, *helps: str) -> NoReturn:
-    raise DiagnosticError([Diagnostic("DFS820", message, helps=helps)])
+    refuse_option(f"the option {name!r} is {value!r}; it must be {wanted}", *helps)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from weakref import ref
+
+import torch
 
 from dynaflow_dsl.bind import Binding
 from dynaflow_dsl.diagnostics import Diagnostic
@@ -55,7 +58,8 @@ class GraphReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All graphs of this process so far, in the order in which they were compiled."""
+    """Graphs in the order in which they were compiled, those that were compiled anew
+    for other inputs among them."""
 
     graphs: tuple[GraphReport, ...]
 
@@ -68,12 +72,25 @@ class Report:
         return "\n".join((head, *map(str, self.graphs)))
 
 
-_graphs: deque[GraphReport] = deque(maxlen=_MOST_GRAPHS)
+# Each with the model that it is of, as long as that is there.
+_graphs: deque[tuple[ref[torch.nn.Module] | None, GraphReport]] = deque(
+    maxlen=_MOST_GRAPHS
+)
 
 
-def report() -> Report:
-    """Which graph holds which part of a schedule, and why others are not scheduled."""
-    return Report(tuple(_graphs))
+def report(model: torch.nn.Module | None = None) -> Report:
+    """Which graph holds which part of a schedule, and why others are not scheduled.
+
+    The graphs of `model`, which may be what `torch.compile` made of it; of all models
+    of this process without one. Dynamo may run a model by a graph that it compiled for
+    another one of the same class: that is in the other one's report.
+    """
+    if model is None:
+        return Report(tuple(graph for _, graph in _graphs))
+    own = getattr(model, "_orig_mod", model)
+    return Report(
+        tuple(graph for of, graph in _graphs if of is not None and of() is own)
+    )
 
 
 def forget() -> None:
@@ -81,9 +98,9 @@ def forget() -> None:
     _graphs.clear()
 
 
-def remember(graph: GraphReport) -> None:
-    """Add a graph to the report."""
-    _graphs.append(graph)
+def remember(graph: GraphReport, model: torch.nn.Module | None) -> None:
+    """Add a graph of a model to the report."""
+    _graphs.append((None if model is None else ref(model), graph))
 
 
 def parts_of(bindings: Iterable[Binding]) -> tuple[tuple[str, tuple[str, ...]], ...]:

@@ -31,12 +31,11 @@ from dynaflow_dsl.integrations.dynamo.model import (
     StepInput,
     interface_of,
 )
-from dynaflow_dsl.integrations.dynamo.names import similar
+from dynaflow_dsl.integrations.dynamo.names import refuse_option, similar
 from dynaflow_dsl.integrations.dynamo.outputs import read_outputs
 from dynaflow_dsl.integrations.dynamo.replay import ReplayInterpreter, tensor_at
 from dynaflow_dsl.integrations.dynamo.sources import Owner
 from dynaflow_dsl.integrations.dynamo.weights import stand_in
-from dynaflow_dsl.trace.failures import refuse
 from dynaflow_dsl.trace.model import Entry, TraceSpec
 from dynaflow_dsl.trace.tracing import Captured, trace
 
@@ -74,7 +73,7 @@ def retrace(
 
     `wanted` are the dimensions that the schedule speaks of. A graph that is not the
     `whole` model has only the modules that run in it. Whatever cannot be held in a
-    graph is a DFS111 diagnostic.
+    graph is a DFS111 diagnostic, and options that do not fit it are DFS820.
     """
     try:
         return Result(_retrace(graph, meaning, entry, wanted, whole))
@@ -129,10 +128,10 @@ def _check_names(meaning: Meaning, inputs: Inputs) -> None:
     for table, names in tables.items():
         for name in names:
             if name not in known:
-                refuse(
-                    f"'{table}' names '{name}', and the inputs of this graph are "
-                    f"{', '.join(known) or 'none'}",
-                    helps=similar(name, known),
+                refuse_option(
+                    f"the option '{table}' names '{name}', and the inputs of this "
+                    f"graph are {', '.join(known) or 'none'}",
+                    *similar(name, known),
                 )
 
 

@@ -339,7 +339,8 @@ class Session:
         if size is None:
             raise no_dimension(self.file, name, inputs, self.options.meaning.dims)
         if size > 1:
-            raise still_fixed(self.file, name, size)
+            dims = self.options.meaning.dims
+            raise still_fixed(self.file, name, size, dims)
         return self._too_few(name, size)
 
     def _single_row(

@@ -107,15 +107,36 @@ def not_said(
     return NotSaid(found.diagnostics, missing)
 
 
-def still_fixed(file: ScheduleFile, name: str, size: int) -> DiagnosticError:
-    """A dimension that has one size, though Dynamo was asked to leave it open."""
+def still_fixed(
+    file: ScheduleFile,
+    name: str,
+    size: int,
+    dims: Mapping[str, tuple[str | None, ...]],
+) -> DiagnosticError:
+    """A dimension that has one size, though Dynamo was asked to leave it open.
+
+    Where `dims` says which axes it is, that may be what is wrong.
+    """
+    places = [
+        f"axis {axes.index(name)} of '{key}'"
+        for key, axes in dims.items()
+        if name in axes
+    ]
+    listed = " and ".join(places)
+    notes = [f"'dims' says that {listed} {_are(places)} {name}"] if places else []
+    other = [f"or, if it is no {name}, name another axis in 'dims'"] if places else []
     return _about_dimension(
         file,
         name,
         f"{name} is fixed to {size} in this graph: the model's code needs it to be "
         f"{size}",
-        [f"write the code for any {name} ('x.shape[0]' instead of a number)"],
+        [f"write the code for any {name} ('x.shape[0]' instead of a number)", *other],
+        notes,
     )
+
+
+def _are(places: list[str]) -> str:
+    return "are" if len(places) > 1 else "is"
 
 
 def _axes(names: tuple[str | None, ...]) -> str:

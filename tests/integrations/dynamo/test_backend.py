@@ -439,3 +439,23 @@ def test_tensors_in_dictionaries_and_keywords(tmp_path: Path) -> None:
     module = import_module_file(Path("executors/halves.py"))
     loaded = module.load(model, compile=False)
     assert tuple(type(loaded).inputs) == ("batch_x", "scale")
+
+
+def test_a_report_of_one_model(tmp_path: Path) -> None:
+    first, second = evaluated(Stack()), evaluated(MarkedStack())
+    steps = [
+        compiled(
+            each,
+            write(tmp_path),
+            dims={"x": ("batch", None)},
+            module=f"executors/{name}.py",
+        )
+        for name, each in (("one", first), ("two", second))
+    ]
+    for step in steps:
+        step(torch.randn(4, 8))
+    of_first, of_second = report(first).graphs, report(second).graphs
+    assert (len(of_first), len(of_second)) == (1, 1)
+    assert report(steps[1]).graphs == of_second
+    assert report().graphs == (*of_first, *of_second)
+    assert report(evaluated(Stack())).graphs == ()

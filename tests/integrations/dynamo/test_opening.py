@@ -383,7 +383,7 @@ def test_a_name_that_is_none_of_an_argument(name: str, tmp_path: Path) -> None:
     found = refused(step, torch.randn(4, 8), torch.randn(4, 1))
     assert (
         found.message
-        == f"'dims' names '{name}', and the inputs of this graph are x, mask"
+        == f"the option 'dims' names '{name}', and the inputs of this graph are x, mask"
     )
     meant = {"masks": "mask", "mask_0": "mask"}
     assert found.helps == ((f"did you mean {meant[name]!r}?",) if name in meant else ())
@@ -392,10 +392,7 @@ def test_a_name_that_is_none_of_an_argument(name: str, tmp_path: Path) -> None:
 def test_bounds_of_a_dimension_that_is_none(tmp_path: Path) -> None:
     step = compiled(evaluated(Stack()), write(tmp_path), dimensions={"bach": (2, 8)})
     found = refused(step, torch.randn(4, 8))
-    assert (
-        found.message
-        == "'dimensions' has bounds for bach, and no input has such an axis"
-    )
+    assert found.message.startswith("the option 'dimensions' has bounds for bach, and")
     assert found.helps[0] == "did you mean 'batch'?"
 
 
@@ -449,7 +446,8 @@ def test_a_tensor_in_an_argument_that_is_not_read(make: Any, tmp_path: Path) -> 
     torch.testing.assert_close(step(given), model(given))
     wrong = {**dims, "given_masks": ("batch", None)}
     step = compiled(model, write(tmp_path), dims=wrong)
-    assert refused(step, given).message.startswith("'dims' names 'given_masks'")
+    said = refused(step, given).message
+    assert said.startswith("the option 'dims' names 'given_masks'")
 
 
 def test_a_cache_that_is_not_there_yet(tmp_path: Path) -> None:

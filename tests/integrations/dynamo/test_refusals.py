@@ -82,6 +82,38 @@ def test_an_option_that_is_nearly_right() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        ("mode", "there are no modes: a schedule says what is captured"),
+        ("fullgraph", "it is an argument of torch.compile itself"),
+        ("max_autotune", "options of Inductor are set in torch._inductor.config"),
+    ],
+)
+def test_options_of_somebody_else(name: str, way: str) -> None:
+    found = refused(step(schedule="h.dfs", **{name: True}))
+    assert (found.code, found.helps[0]) == ("DFS820", way)
+
+
+@pytest.mark.parametrize(
+    ("dims", "said"),
+    [
+        ({"y": ("batch", None)}, "the option 'dims' names 'y', and the inputs of"),
+        (
+            {"x": ("batch",)},
+            "the option 'dims' gives 'x' 1 axes, and it has 2",
+        ),
+        ({"x": "batch"}, "the option \"dims['x']\" is 'batch'; it must be names"),
+    ],
+)
+def test_dims_have_one_code_whatever_is_wrong_with_them(
+    dims: Any, said: str, tmp_path: Path
+) -> None:
+    found = refused(step(schedule=write(tmp_path), dims=dims))
+    assert found.code == "DFS820"
+    assert found.message.startswith(said)
+
+
+@pytest.mark.parametrize(
     ("options", "way"),
     [
         (
@@ -246,7 +278,7 @@ def test_the_line_of_a_call_of_what_is_all_torch(tmp_path: Path) -> None:
     model = torch.nn.Sequential(*evaluated(Stack()).layers)
     options = {"schedule": write(tmp_path), "dims": {"inputs": ("batch", None)}}
     found = refused(torch.compile(model, backend="dynaflow", options=options))
-    assert found.message.startswith("'dims' names 'inputs'")
+    assert found.message.startswith("the option 'dims' names 'inputs'")
     (note,) = found.notes
     place = r"in a call of Sequential\.forward \(.*dynamo/compiling\.py:\d+\)"
     assert re.fullmatch(place, note)
@@ -279,6 +311,16 @@ def test_a_dimension_that_the_code_fixes(tmp_path: Path) -> None:
     assert found.message == (
         "batch is fixed to 4 in this graph: the model's code needs it to be 4"
     )
+
+
+def test_an_axis_that_dims_takes_for_another_one(tmp_path: Path) -> None:
+    options = {"schedule": write(tmp_path), "dims": {"x": (None, "batch")}}
+    called = torch.compile(evaluated(Stack()), backend="dynaflow", options=options)
+    found = refused(called)
+    assert found.code == "DFS821"
+    assert found.primary is not None
+    assert found.notes == ("'dims' says that axis 1 of 'x' is batch",)
+    assert found.helps[1] == "or, if it is no batch, name another axis in 'dims'"
 
 
 def test_rows_that_depend_on_each_other(tmp_path: Path) -> None:

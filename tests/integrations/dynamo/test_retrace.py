@@ -230,9 +230,9 @@ def test_tensors_that_no_module_owns_get_a_path() -> None:
     assert found.traced.model_class == "Model"
 
 
-def refused(forward: Any, *arguments: Any, **options: Any) -> str:
+def refused(forward: Any, *arguments: Any, code: str = "DFS111", **options: Any) -> str:
     (diagnostic,) = retraced(forward, *arguments, **options).diagnostics
-    assert diagnostic.code == "DFS111"
+    assert diagnostic.code == code
     return diagnostic.message
 
 
@@ -278,14 +278,21 @@ def test_a_name_that_is_open_here_and_fixed_there() -> None:
 @pytest.mark.parametrize(
     ("dims", "said"),
     [
-        ({"y": (None,)}, "'dims' names 'y', and the inputs of this graph are x"),
-        ({"x": ("batch",)}, "'dims' gives 'x' 1 axes, and it has 2"),
+        (
+            {"y": (None,)},
+            "the option 'dims' names 'y', and the inputs of this graph are x",
+        ),
+        (
+            {"x": ("batch",)},
+            "the option 'dims' gives 'x' 1 axes, and it has 2",
+        ),
     ],
 )
 def test_names_for_other_inputs(dims: Any, said: str) -> None:
     x = torch.ones(4, 8)
     open_batch(x)
-    assert refused(evaluated(Stack()), x, meaning=Meaning(dims)) == said
+    found = refused(evaluated(Stack()), x, meaning=Meaning(dims), code="DFS820")
+    assert found == said
 
 
 @pytest.mark.parametrize("table", ["persistent", "disjoint"])
@@ -294,15 +301,21 @@ def test_statements_of_other_inputs(table: str) -> None:
     open_batch(x)
     given: Any = {"persistent": {"keys": Persistent()}, "disjoint": ("keys",)}
     meaning = Meaning(**{table: given[table]})
-    said = refused(evaluated(Stack()), x, meaning=meaning)
-    assert said == f"'{table}' names 'keys', and the inputs of this graph are x"
+    said = refused(evaluated(Stack()), x, meaning=meaning, code="DFS820")
+    assert (
+        said == f"the option '{table}' names 'keys', and the inputs of this graph are x"
+    )
 
 
 def test_bounds_for_a_dimension_that_is_not_there() -> None:
     x = torch.ones(4, 8)
     open_batch(x)
-    said = refused(evaluated(Stack()), x, meaning=Meaning(dimensions={"rows": (1, 2)}))
-    assert said == "'dimensions' has bounds for rows, and no input has such an axis"
+    meaning = Meaning(dimensions={"rows": (1, 2)})
+    said = refused(evaluated(Stack()), x, meaning=meaning, code="DFS820")
+    assert said == (
+        "the option 'dimensions' has bounds for rows, and no input of this graph has "
+        "such an axis"
+    )
 
 
 def test_a_graph_that_holds_for_some_sizes_only() -> None:
@@ -314,6 +327,33 @@ def test_a_graph_that_holds_for_some_sizes_only() -> None:
     said = refused(forward, evaluated(Stack()), x)
     assert said.startswith("the graph holds only where")
     assert "batch" in said
+
+
+def up_to_64(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return model(x) if x.shape[0] + max(0, 64 - x.shape[0]) == 64 else x
+
+
+def above_3(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return model(x) if max(4, x.shape[0]) == x.shape[0] else x
+
+
+@pytest.mark.parametrize(
+    ("forward", "bounds"), [(up_to_64, (2, 64)), (above_3, (4, None))]
+)
+def test_a_condition_that_is_a_bound_is_one(forward: Any, bounds: Any) -> None:
+    x = torch.ones(5, 8)
+    torch._dynamo.maybe_mark_dynamic(x, 0)
+    found = retraced(forward, evaluated(Stack()), x).unwrap()
+    assert found.dimensions.bounds == {"batch": bounds}
+
+
+def test_a_condition_against_the_caller_names_the_bounds() -> None:
+    x = torch.ones(5, 8)
+    torch._dynamo.maybe_mark_dynamic(x, 0)
+    meaning = Meaning(dimensions={"batch": (1, 100)})
+    (found,) = retraced(up_to_64, evaluated(Stack()), x, meaning=meaning).diagnostics
+    assert found.message.startswith("the graph holds only where")
+    assert found.helps[0].endswith('options={"dimensions": {"batch": (2, 64)}}')
 
 
 def test_random_numbers_are_refused_as_ever() -> None:

@@ -268,9 +268,12 @@ def test_entries_that_a_module_has_not(home: Path) -> None:
     assert torch.equal(generate(model, inputs), expected)
     assert report(model).steps == {"decode": 11}
     assert report(model).own == {"the module has no entry `prefill`": 1}
+    assert report(model).unsplit == {}
+    generate(model, {name: one[:1] for name, one in inputs.items()})
+    assert report(model).unsplit == {"decode": 11}
     assert str(report(model)) == (
-        "module: executors/halves.py\n11 steps of decode\n"
-        "1 calls by the model's own forward: the module has no entry `prefill`"
+        "module: executors/halves.py\n22 steps of decode, 11 of them unsplit\n"
+        "2 calls by the model's own forward: the module has no entry `prefill`"
     )
 
 
