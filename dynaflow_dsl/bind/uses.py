@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from dynaflow_dsl.bind.model import Binding, Body, BoundKernel
 from dynaflow_dsl.graph.model import Graph, Operation
 from dynaflow_dsl.operations.effects import effects_of
+from dynaflow_dsl.resolve.model import MAIN
 
 
 class Resource(NamedTuple):
@@ -120,10 +121,22 @@ def uses_of(binding: Binding) -> Mapping[str, tuple[tuple[Resource, ...], ...]]:
     return found
 
 
-def groups_of_kernel(kernel: BoundKernel, bodies: Sequence[Body]) -> tuple[str, ...]:
-    """The process groups that a kernel uses which stands for these programs."""
+def groups_of_kernel(
+    kernel: BoundKernel, bodies: Sequence[Body], streams: Sequence[str]
+) -> tuple[str, ...]:
+    """The process groups that a kernel uses which stands for these programs.
+
+    It runs on `streams`, each of which may have a group of its own.
+    """
     used = (each for body in bodies for each in of_kernel(kernel, body))
-    return tuple(dict.fromkeys(each.name for each in used if each.what == GROUP))
+    return tuple(
+        dict.fromkeys(
+            f"{each.name}:{stream}" if each.by_stream and stream != MAIN else each.name
+            for each in used
+            if each.what == GROUP
+            for stream in streams
+        )
+    )
 
 
 def _of_program(body: Body, kernel: BoundKernel | None) -> tuple[Resource, ...]:

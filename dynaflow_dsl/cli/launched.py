@@ -7,13 +7,24 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
-from dynaflow_dsl.cli.report import Reporter
+from dynaflow_dsl.cli.defects import internal_error
+from dynaflow_dsl.cli.failures import failures_here
+from dynaflow_dsl.cli.report import (
+    ExitCode,
+    OutputError,
+    ReaderGoneError,
+    Reporter,
+)
+from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 
-# What torchrun tells the processes that it starts.
+T = TypeVar("T")
+
+# What torchrun tells the processes that it starts. Once they have joined, which rank
+# this one is is what torch.distributed says: `running_ranks`.
 _VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 rank_timeout_option = click.option(
@@ -34,7 +45,10 @@ def launched() -> bool:
 
 def rank_count() -> int:
     """How many ranks there are; one where torchrun has started none."""
-    return int(os.environ["WORLD_SIZE"]) if launched() else 1
+    from dynaflow_dsl.runtime.groups import running_ranks
+
+    _, count = running_ranks()
+    return count
 
 
 def tell_ranks(word: Any) -> list[Any]:
@@ -42,23 +56,45 @@ def tell_ranks(word: Any) -> list[Any]:
 
     Where torchrun has started none, this process's word alone.
     """
-    if not launched():
+    count = rank_count()
+    if count == 1:
         return [word]
     import torch.distributed as dist
 
-    found: list[Any] = [None] * dist.get_world_size()
+    found: list[Any] = [None] * count
     dist.all_gather_object(found, word)
     return found
 
 
+def told_to_first(word: T) -> list[T]:
+    """On rank 0 what all ranks say, in their order; nothing on the others.
+
+    A collective of all of them, for words that are long.
+    """
+    import torch.distributed as dist
+
+    from dynaflow_dsl.runtime.groups import running_ranks
+
+    rank, count = running_ranks()
+    if count == 1:
+        return [word]
+    found: list[Any] | None = [None] * count if rank == 0 else None
+    dist.gather_object(word, found)
+    return found or []
+
+
 @contextmanager
-def joined_ranks(reporter: Reporter, seconds: int) -> Iterator[None]:
+def joined_ranks(
+    reporter: Reporter, seconds: int, *, all_or_none: bool = False
+) -> Iterator[None]:
     """Be one of the ranks that torchrun has started; without it nothing happens.
 
     Collectives may take `seconds`. One rank speaks of what is as it should be; what is
-    not, each of them says. After an exception the groups are left to the end of the
-    process: NCCL waits for CUDA graphs that hold its collectives, and a traceback
-    keeps such graphs. Raises ClickException where the ranks do not come together.
+    not, each of them says. A rank that an exception ends is named on the others, which
+    end as well; with `all_or_none` one too that has shown an error. After an exception
+    the groups are left to the end of the process: NCCL waits for CUDA graphs that hold
+    its collectives, and a traceback keeps such graphs. Raises ClickException where the
+    ranks do not come together, and what the work raises.
     """
     if not launched():
         yield
@@ -67,23 +103,68 @@ def joined_ranks(reporter: Reporter, seconds: int) -> Iterator[None]:
     import torch
     import torch.distributed as dist
 
+    from dynaflow_dsl.runtime.groups import running_ranks
+
     if torch.cuda.is_available():
         torch.cuda.set_device(_own_device(torch.cuda.device_count()))
     try:
         # Without a backend there is one for each kind of device.
         dist.init_process_group(timeout=timedelta(seconds=seconds))
     except (RuntimeError, ValueError) as error:
-        rank, count, host, port = (os.environ[name] for name in _VARIABLES)
+        me, all_of_them, host, port = (os.environ[name] for name in _VARIABLES)
         first = str(error).strip().partition("\n")[0]
         raise click.ClickException(
-            f"rank {rank} of {count} could not join the others at {host}:{port}: "
+            f"rank {me} of {all_of_them} could not join the others at {host}:{port}: "
             f"{first}"
         ) from error
-    reporter.silent = dist.get_rank() > 0
-    reporter.say(f"{dist.get_world_size()} ranks run together")
-    yield
+    rank, count = running_ranks()
+    reporter.silent = rank > 0
+    reporter.say(f"{count} ranks run together")
+    failures = failures_here(_end)
+    if failures is not None:
+        failures.watch()
+    ended = False
+    try:
+        yield
+        ended = all_or_none and reporter.code is not ExitCode.FINE
+    except (click.Abort, OutputError, ReaderGoneError):
+        raise
+    except Exception as error:
+        ended = True
+        _show(reporter, error)
+    if ended:
+        if failures is not None:
+            failures.leave(reporter.first_error or "it says why")
+        raise click.exceptions.Exit(max(reporter.code, ExitCode.FINDINGS))
+    if failures is not None:
+        failures.stop()
     gc.collect()
     dist.destroy_process_group()
+
+
+def _end(word: str) -> None:
+    """End this process, whose work waits for a rank that has failed."""
+    from dynaflow_dsl.runtime.stalls import end_process
+
+    click.echo(f"Error: {word}", err=True)
+    end_process()
+
+
+def _show(reporter: Reporter, error: Exception) -> None:
+    """Show an exception that ends a rank, before it tells the others."""
+    from dynaflow_dsl.runtime import RuntimeFault
+
+    match error:
+        case click.ClickException():
+            error.show()
+            reporter.code = ExitCode.COULD_NOT_RUN
+            reporter.first_error = reporter.first_error or error.format_message()
+        case DiagnosticError():
+            reporter.show(error.diagnostics)
+        case RuntimeFault():
+            reporter.show([Diagnostic(error.code, error.message)])
+        case _:
+            reporter.show([internal_error(error)])
 
 
 def _own_device(count: int) -> int:

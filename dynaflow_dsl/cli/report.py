@@ -59,7 +59,7 @@ class Reporter:
     `code` is the exit code so far: it only rises. `output` is where results go, None
     where stdout is closed; what a model prints meanwhile goes to stderr. `chosen` says
     that the command line named the format. One that is `silent` is of a rank for which
-    another one tells how it goes.
+    another one tells how it goes. `first_error` is code and message of the first one.
     """
 
     format: Form = "full"
@@ -67,6 +67,7 @@ class Reporter:
     output: TextIO | None = field(default_factory=lambda: sys.stdout)
     chosen: bool = False
     silent: bool = False
+    first_error: str = ""
     _diagnostics: list[Diagnostic] = field(default_factory=list)
     _results: list[object] = field(default_factory=list)
     _seen: set[str] = field(default_factory=set)
@@ -80,6 +81,9 @@ class Reporter:
         """
         shown = tuple(each for each in diagnostics if self._is_new(each))
         self.code = max([self.code, *map(_exit_code, shown)])
+        errors = (each for each in shown if each.severity is Severity.ERROR)
+        if not self.first_error and (first := next(errors, None)) is not None:
+            self.first_error = f"{first.code}: {first.message}"
         if self.format in DOCUMENTS:
             self._diagnostics += shown
             return

@@ -6,7 +6,7 @@ import keyword
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from dynaflow_dsl.bind.communicators import communicators
+from dynaflow_dsl.bind.communicators import communicators, streams_of
 from dynaflow_dsl.bind.kernels import values_of
 from dynaflow_dsl.bind.model import (
     Binding,
@@ -165,7 +165,9 @@ class ModuleWriter:
                 )
                 entry = part_entry(part, through, weights, iterations, (), instead)
                 stepped[part.name] = _beside(attributes.values(), part.name, "kernel")
-                if named := groups_of_kernel(bound, part.bodies):
+                if named := groups_of_kernel(
+                    bound, part.bodies, streams_of(part, binding)
+                ):
                     groups[stepped[part.name]] = named
                 key = f"{string(stepped[part.name])}: "
                 rows += lay_out(key, entry, ",", 12)

@@ -15,8 +15,9 @@ import torch
 from dynaflow_dsl.kernels import sums
 from dynaflow_dsl.kernels.host import HostPeers
 from dynaflow_dsl.kernels.peers import Peers, copy_to_all, others
-from dynaflow_dsl.kernels.transports import transport_on_stream
+from dynaflow_dsl.kernels.transports import transport_of
 from dynaflow_dsl.runtime.kernels import kernel
+from dynaflow_dsl.runtime.stream_names import group_of_stream
 
 _COLLECTIVES = torch.ops._c10d_functional
 
@@ -40,7 +41,8 @@ def copied_all_reduce(
     All ranks get the same bits. Through memory of the host the tensor goes in `chunks`
     pieces; 0 chooses by its size.
     """
-    peers = transport_on_stream(group, tensor)
+    group = group_of_stream(group, tensor.device)
+    peers = transport_of(group, tensor)
     if peers is None:
         return reduced(tensor, group)
     with addends(peers, tensor, chunks) as found:
@@ -59,7 +61,8 @@ def copied_all_reduce_add(
     tensor: torch.Tensor, residual: torch.Tensor, group: str, chunks: int = 0
 ) -> torch.Tensor:
     """`copied_all_reduce`, and the addition to the residual behind it."""
-    peers = transport_on_stream(group, tensor)
+    group = group_of_stream(group, tensor.device)
+    peers = transport_of(group, tensor)
     if peers is None:
         return reduced_and_added(tensor, residual, group)
     with addends(peers, tensor, chunks) as found:
@@ -93,7 +96,8 @@ def copied_all_reduce_add_norm(
 
     What TokenWeave fuses (arXiv 2505.11329), with the SMs at work once all has arrived.
     """
-    peers = transport_on_stream(group, update)
+    group = group_of_stream(group, update.device)
+    peers = transport_of(group, update)
     if peers is None:
         return reduced_norm(update, residual, weight, eps, group)
     with addends(peers, update, chunks) as found:
@@ -112,7 +116,8 @@ def copied_reduce_scatter(
     tensor: torch.Tensor, ranks: int, group: str, chunks: int = 0
 ) -> torch.Tensor:
     """A reduce-scatter; `chunks` as for `copied_all_reduce`."""
-    match transport_on_stream(group, tensor):
+    group = group_of_stream(group, tensor.device)
+    match transport_of(group, tensor):
         case None:
             return scattered(tensor, ranks, group)
         case HostPeers() as peers:
@@ -134,7 +139,8 @@ def copied_all_gather(
     tensor: torch.Tensor, ranks: int, group: str, chunks: int = 0
 ) -> torch.Tensor:
     """An all-gather; `chunks` as for `copied_all_reduce`."""
-    match transport_on_stream(group, tensor):
+    group = group_of_stream(group, tensor.device)
+    match transport_of(group, tensor):
         case None:
             return gathered(tensor, ranks, group)
         case HostPeers() as peers:
@@ -174,7 +180,8 @@ def copied_all_to_all(
             f"copied_all_to_all sends every rank as many rows as the others, and "
             f"{tensor.shape[0]} rows are not divisible among {ranks} ranks"
         )
-    match transport_on_stream(group, tensor):
+    group = group_of_stream(group, tensor.device)
+    match transport_of(group, tensor):
         case None:
             return exchanged(tensor, ranks, group)
         case HostPeers() as peers:

@@ -16,13 +16,17 @@ import torch.distributed
 from dynaflow_dsl.kernels.host import HostPeers
 from dynaflow_dsl.kernels.peers import Peers, setting_up
 from dynaflow_dsl.kernels.symmetric import SymmetricPeers
-from dynaflow_dsl.runtime.cuda_streams import name_of_current_stream
-from dynaflow_dsl.runtime.groups import is_known_to_torch, on_release, players
+from dynaflow_dsl.runtime.groups import (
+    is_known_to_torch,
+    on_release,
+    players,
+    role_of,
+)
 
 Transport: TypeAlias = SymmetricPeers | HostPeers
 
-# By role, device, and the stream in the schedule; None where ranks share no memory.
-_FOUND: dict[tuple[str, torch.device, str], Transport | None] = {}
+# By role, or group of a stream, and device; None where ranks share no memory.
+_FOUND: dict[tuple[str, torch.device], Transport | None] = {}
 
 # Of groups that play no role any more, in whose memory somebody may still be at work.
 _KEPT: list[Transport] = []
@@ -38,22 +42,20 @@ def peers_of(role: str, tensor: torch.Tensor) -> Peers | None:
     return found if isinstance(found, SymmetricPeers) else None
 
 
-def transport_of(
-    role: str, tensor: torch.Tensor, stream: str = "main"
-) -> Peers | HostPeers | None:
+def transport_of(role: str, tensor: torch.Tensor) -> Peers | HostPeers | None:
     """As `peers_of`, and where they do not reach each other, what they share instead.
 
-    What they have on each stream is apart. The first call for a group and a stream is a
-    collective of the group. Ranks of several machines share nothing. Raises RankError
-    (DFS818) where it comes inside a capture.
+    `role` may be the group of a stream (`tp:comm`): what that has is apart, and made by
+    the group of the role. The first call is a collective of it. Ranks of several
+    machines share nothing. Raises RankError (DFS818) where it comes inside a capture.
     """
-    group = players().get(role)
+    group = players().get(role_of(role))
     if group is None or tensor.device.type != "cuda" or not is_known_to_torch(group):
         return None
-    key = role, tensor.device, stream
+    key = role, tensor.device
     if key not in _FOUND:
         with setting_up(role, tensor.device):
-            _FOUND[key] = _choose(role, group, tensor.device)
+            _FOUND[key] = _choose(role_of(role), group, tensor.device)
     return _FOUND[key]
 
 
@@ -64,7 +66,7 @@ def _forget(role: str) -> None:
     And what belonged to earlier ones, where nobody is at work in it any more.
     """
     _KEPT[:] = [one for one in _KEPT if not _closed(one)]
-    for key in [key for key in _FOUND if key[0] == role]:
+    for key in [key for key in _FOUND if role in (key[0], role_of(key[0]))]:
         found = _FOUND.pop(key)
         if found is None:
             continue
@@ -128,11 +130,6 @@ def _choose(
     if kind is HostPeers:
         return HostPeers(role, device, group.rank(), group.size(), tell)
     return None
-
-
-def transport_on_stream(role: str, tensor: torch.Tensor) -> Peers | HostPeers | None:
-    """`transport_of` the current stream, for a kernel that has all of it by stream."""
-    return transport_of(role, tensor, name_of_current_stream(tensor.device))
 
 
 def told_by_all(group: torch.distributed.ProcessGroup, said: Any) -> list[Any]:

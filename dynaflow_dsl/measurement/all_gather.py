@@ -50,9 +50,10 @@ def gather(
     `allgather_reducescatter`.
     """
     own = tokens.contiguous()
-    given = (own, experts.contiguous(), weights.contiguous())
+    chosen = experts.contiguous()
+    given = (own, chosen, weights.contiguous())
     everyones, choices, factors = gathered(given, ranks, role)
-    places = find_places(choices, local, players()[role].rank())
+    places = find_places(chosen, choices, local, players()[role].rank())
     made = receive(own, everyones, places, room, programs_on(own.device))
     return *made, factors, places.of_choice
 

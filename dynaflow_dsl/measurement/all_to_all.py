@@ -124,7 +124,8 @@ class AllToAll:
         counts = self._counts(experts, room, local, ranks, role)
         own, programs = tokens.contiguous(), programs_on(tokens.device)
         # The order of experts is that of ranks: as if one rank had them all.
-        places = find_places(experts.contiguous()[None], ranks * local, 0)
+        chosen = experts.contiguous()
+        places = find_places(chosen, chosen[None], ranks * local, 0)
         outgoing, _, _ = receive(own, own[None], places, experts.numel(), programs)
         came = own.new_empty(sum(counts.came), own.shape[1])
         all_to_all(came, outgoing, counts.came, counts.sent, role)

@@ -6,11 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import median
-from typing import TypeAlias
 
+from dynaflow_dsl.measurement.intervals import Interval, common, length, union
 from dynaflow_dsl.measurement.timeline import TimedStep, Timeline
-
-Interval: TypeAlias = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +135,9 @@ def measure_overlap(
 
 def share(one: Sequence[Interval], other: Sequence[Interval]) -> float:
     """The common time of two unions of intervals over that of the shorter one."""
-    first, second = list(_joined(one)), list(_joined(other))
-    common = 0.0
-    for begin, end in first:
-        for start, stop in second:
-            common += max(0.0, min(end, stop) - max(begin, start))
-    shorter = min(_length(first), _length(second))
-    return common / shorter if shorter > 0.0 else 0.0
+    first, second = list(union(one)), list(union(other))
+    shorter = min(length(first), length(second))
+    return common(first, second) / shorter if shorter > 0.0 else 0.0
 
 
 def _busy(
@@ -166,24 +160,6 @@ def _busy(
         else:
             found.append((timed.begin, timed.end))
     return found
-
-
-def _joined(intervals: Iterable[Interval]) -> Iterator[Interval]:
-    """The union of intervals, in order and without overlap."""
-    current: Interval | None = None
-    for begin, end in sorted(intervals):
-        if current is not None and begin <= current[1]:
-            current = current[0], max(current[1], end)
-            continue
-        if current is not None:
-            yield current
-        current = begin, end
-    if current is not None:
-        yield current
-
-
-def _length(intervals: Iterable[Interval]) -> float:
-    return sum(end - begin for begin, end in intervals)
 
 
 def _written(steps: Iterable[ClaimedStep]) -> str:

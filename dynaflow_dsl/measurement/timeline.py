@@ -8,7 +8,7 @@ on their stream is the step's, however it got onto the device.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,15 +16,19 @@ from dynaflow_dsl.runtime.device_clock import MARK
 from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.watch import Step
 
-# Categories of a profiler's events that occupy a device.
-ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+# What names of kernels of NCCL have.
+NCCL = "nccl"
+
+# Categories of a profiler's events that occupy a device, and what is called so here.
+ON_DEVICE = {"kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "fill"}
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
     """A kernel, a copy, or on the CPU an operator; times in microseconds.
 
-    `lane` is the stream as the profiler numbers it, `grid` the number of blocks.
+    `lane` is the stream as the profiler numbers it, on the CPU the thread; `grid` the
+    number of blocks. `kind` is `kernel`, `copy`, `fill` or `operator`.
     """
 
     name: str
@@ -32,17 +36,22 @@ class Work:
     end: float
     lane: int = 0
     grid: int = 0
+    kind: str = "kernel"
 
 
 @dataclass(frozen=True, slots=True)
 class TimedStep:
-    """One step in one run, with its work in order of time."""
+    """One step in one run, with its work in order of time.
+
+    `number` is that of the step in order of issue.
+    """
 
     step: Step
     run: int
     begin: float
     end: float
     work: tuple[Work, ...]
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +63,15 @@ class Timeline:
 
 
 def device_timeline(
-    events: Iterable[Mapping[str, Any]], steps: Sequence[Step]
+    events: Iterable[Mapping[str, Any]],
+    steps: Sequence[Step],
+    collectives: Collection[int] = (),
 ) -> Timeline:
     """The timeline of a profiler's events, with `steps` in order of issue.
 
-    Raises LoadError (DFS808) where the profiler saw no marks.
+    NCCL runs its kernels on streams of its own, which a step's stream waits for: they
+    belong to the one of the steps `collectives` that they lie in. Raises LoadError
+    (DFS808) where the profiler saw no marks.
     """
     work = sorted(_device_work(events), key=lambda one: one.begin)
     marks = [one for one in work if MARK in one.name]
@@ -76,10 +89,12 @@ def device_timeline(
         pairs = zip(
             found.get(2 * number, ()), found.get(2 * number + 1, ()), strict=False
         )
-        spans += [(step, run, first, last) for run, (first, last) in enumerate(pairs)]
+        spans += [
+            (step, run, first, last, number) for run, (first, last) in enumerate(pairs)
+        ]
     spans.sort(key=lambda span: span[2].begin)
     # A graph's branches may be numbered otherwise than the streams it was made of.
-    told_apart = all(first.lane == last.lane for _, _, first, last in spans)
+    told_apart = all(first.lane == last.lane for _, _, first, last, _ in spans)
     inside: list[list[Work]] = [[] for _ in spans]
     outside = []
     for one in work:
@@ -87,7 +102,7 @@ def device_timeline(
             continue
         around = [
             place
-            for place, (_, _, first, last) in enumerate(spans)
+            for place, (_, _, first, last, _) in enumerate(spans)
             if first.begin <= one.begin and one.end <= last.end
         ]
         same = [
@@ -96,49 +111,99 @@ def device_timeline(
             if one.lane in (spans[place][2].lane, spans[place][3].lane)
         ]
         owner = same if same or told_apart else around
+        if not same and NCCL in one.name:
+            owner = [place for place in around if spans[place][4] in collectives]
         if len(owner) == 1:
             inside[owner[0]].append(one)
         else:
             outside.append(one)
     return Timeline(
         tuple(
-            TimedStep(step, run, first.end, max(last.begin, first.end), tuple(own))
-            for (step, run, first, last), own in zip(spans, inside, strict=True)
+            TimedStep(
+                step, run, first.end, max(last.begin, first.end), tuple(own), number
+            )
+            for (step, run, first, last, number), own in zip(spans, inside, strict=True)
         ),
         tuple(outside),
     )
 
 
 def host_timeline(
-    events: Iterable[Mapping[str, Any]], steps: Sequence[Step], prefix: str
+    events: Iterable[Mapping[str, Any]],
+    steps: Sequence[Step],
+    prefix: str,
+    work_prefix: str,
+    apart: str = "",
 ) -> Timeline:
-    """The timeline of a CPU, where ranges named `prefix` and a number are steps."""
-    ranges: dict[int, list[Work]] = {}
-    operators = []
+    """The timeline of a CPU, where ranges named by a prefix and a number are steps.
+
+    Those of `prefix` lie on the thread that calls a step. What it hands to another
+    thread, as it does with collectives, has a range of `work_prefix` there, and is the
+    step's from its beginning to its end. Nothing is told of what lies in a range named
+    `apart`, on any thread.
+    """
+    called: dict[int, list[Work]] = {}
+    worked: dict[int, list[Work]] = {}
+    operators, left_out = [], []
     for event in events:
         if event.get("ph") != "X":
             continue
         name = str(event.get("name", ""))
+        is_operator = event.get("cat") == "cpu_op"
+        is_apart = bool(apart) and name == apart
+        if not (is_operator or is_apart or name.startswith((prefix, work_prefix))):
+            continue
         begin = float(event["ts"])
-        one = Work(name, begin, begin + float(event.get("dur", 0.0)))
-        if name.startswith(prefix):
-            ranges.setdefault(int(name.removeprefix(prefix)), []).append(one)
-        elif event.get("cat") == "cpu_op":
+        end = begin + float(event.get("dur", 0.0))
+        one = Work(name, begin, end, int(event.get("tid", 0)), kind="operator")
+        if is_apart:
+            left_out.append((begin, end))
+        elif is_operator:
             operators.append(one)
-    timed, outside = [], list(operators)
+        elif name.startswith(prefix):
+            called.setdefault(int(name.removeprefix(prefix)), []).append(one)
+        else:
+            worked.setdefault(int(name.removeprefix(work_prefix)), []).append(one)
+    if left_out:
+        operators = [
+            one
+            for one in operators
+            if not any(start <= one.begin < stop for start, stop in left_out)
+        ]
+    timed = []
+    taken: set[int] = set()
     for number, step in enumerate(steps):
-        own = sorted(ranges.get(number, ()), key=lambda one: one.begin)
-        for run, span in enumerate(own):
+        for run, span in enumerate(_spans(called, worked, number)):
             inside = [
                 one
                 for one in operators
-                if span.begin <= one.begin and one.end <= span.end
+                if span.lane == one.lane
+                and span.begin <= one.begin
+                and one.end <= span.end
             ]
-            taken = set(map(id, inside))
-            outside = [one for one in outside if id(one) not in taken]
-            timed.append(TimedStep(step, run, span.begin, span.end, tuple(inside)))
+            taken.update(map(id, inside))
+            timed.append(
+                TimedStep(step, run, span.begin, span.end, tuple(inside), number)
+            )
     timed.sort(key=lambda one: one.begin)
-    return Timeline(tuple(timed), tuple(outside))
+    outside = tuple(one for one in operators if id(one) not in taken)
+    return Timeline(tuple(timed), outside)
+
+
+def _spans(
+    called: Mapping[int, Sequence[Work]],
+    worked: Mapping[int, Sequence[Work]],
+    number: int,
+) -> list[Work]:
+    """When a step was under way, by run: where it was called, or on another thread."""
+    spans = sorted(called.get(number, ()), key=lambda one: one.begin)
+    others = sorted(worked.get(number, ()), key=lambda one: one.begin)
+    if len(others) != len(spans):
+        return spans  # of several parts, or of none
+    return [
+        other if other.lane != span.lane else span
+        for span, other in zip(spans, others, strict=True)
+    ]
 
 
 def _device_work(events: Iterable[Mapping[str, Any]]) -> Iterable[Work]:
@@ -154,4 +219,5 @@ def _device_work(events: Iterable[Mapping[str, Any]]) -> Iterable[Work]:
             begin + float(event.get("dur", 0.0)),
             int(details.get("stream", event.get("tid", 0))),
             int(grid[0]) if grid else 0,
+            ON_DEVICE[event["cat"]],
         )

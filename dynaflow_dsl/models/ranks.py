@@ -24,6 +24,7 @@ from dynaflow_dsl.runtime.groups import (
     is_stand_in,
     players,
     release_group,
+    running_ranks,
 )
 from dynaflow_dsl.trace import Scalar, TraceSpec
 
@@ -88,8 +89,7 @@ def rank_here(role: str, ways: int, rank: int | None = None) -> int:
     if is_destroyed(role):
         release_group(role)
     playing = players().get(role)
-    running = dist.is_available() and dist.is_initialized()
-    ranks = dist.get_world_size() if running else 1
+    here, ranks = running_ranks()
     if playing is not None and not is_stand_in(role):
         if playing.size() != ways:
             raise ValueError(
@@ -107,7 +107,7 @@ def rank_here(role: str, ways: int, rank: int | None = None) -> int:
         )
     assert dist.group.WORLD is not None
     bind_group(role, dist.group.WORLD)
-    return dist.get_rank() if rank is None else rank
+    return here if rank is None else rank
 
 
 def random_share(

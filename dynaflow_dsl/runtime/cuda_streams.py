@@ -10,6 +10,7 @@ import torch
 
 from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.model import StreamOptions
+from dynaflow_dsl.runtime.stream_names import name_cuda_stream
 from dynaflow_dsl.runtime.streams import Streams
 
 
@@ -118,10 +119,6 @@ def take_turn(index: int) -> None:
 _PRIORITIES = {"normal": 0, "high": -1}
 
 
-# The names of side streams, by their device and number.
-_named: dict[tuple[int, int], str] = {}
-
-
 @cache
 def _side_stream(index: int, name: str, options: StreamOptions) -> torch.cuda.Stream:
     if options.sms is None:
@@ -129,21 +126,8 @@ def _side_stream(index: int, name: str, options: StreamOptions) -> torch.cuda.St
         stream: torch.cuda.Stream = torch.cuda.Stream(index, priority)  # type: ignore[no-untyped-call]
     else:
         stream = _partition_stream(index, name, options.sms)
-    # PyTorch gives out a stream again after some dozens: it keeps its first name.
-    _named.setdefault((index, stream.cuda_stream), name)
+    name_cuda_stream(stream, name)
     return stream
-
-
-def name_of_current_stream(device: torch.device) -> str:
-    """The name in the schedule of the stream that is current; `main` for any other.
-
-    Of streams with one name, which differ in their options, one step at most is on one.
-    """
-    if device.type != "cuda":
-        return "main"
-    index = device.index if device.index is not None else torch.cuda.current_device()
-    number = torch._C._cuda_getCurrentRawStream(index)
-    return _named.get((index, number), "main")
 
 
 def _partition_stream(index: int, name: str, sms: int) -> torch.cuda.Stream:

@@ -10,7 +10,7 @@ import torch
 import torch.distributed
 
 from dynaflow_dsl.runtime.errors import LoadError
-from dynaflow_dsl.runtime.groups import players
+from dynaflow_dsl.runtime.groups import players, running_ranks
 from dynaflow_dsl.runtime.module_map import ModuleMap
 
 Fact: TypeAlias = bool | int | float | str
@@ -37,7 +37,7 @@ def facts_here(model: torch.nn.Module, device: torch.device) -> dict[str, Any]:
         found[f"{role}_size"] = (group.size(), said)
         found[f"{role}_rank"] = (group.rank(), said)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        size = torch.distributed.get_world_size()
+        _, size = running_ranks()
         found["world_size"] = (size, "torch.distributed")
     return found
 

@@ -115,6 +115,17 @@ def _release_all() -> None:
         _release(name)
 
 
+def running_ranks() -> tuple[int, int]:
+    """Which rank this process is of all that run together, and how many they are.
+
+    (0, 1) where torch.distributed runs none. In a group that plays a role a rank may
+    have another number; see `group_rank`.
+    """
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return 0, 1
+    return torch.distributed.get_rank(), torch.distributed.get_world_size()
+
+
 def players() -> dict[str, torch.distributed.ProcessGroup]:
     """The group that plays each role in this process."""
     return {name: group for name, group in _PLAYERS.items() if ":" not in name}
@@ -224,6 +235,17 @@ def store_of(group: torch.distributed.ProcessGroup) -> Any:
 def is_known_to_torch(group: torch.distributed.ProcessGroup) -> bool:
     """Whether torch.distributed has made a group, and not destroyed it since."""
     return group in torch.distributed.distributed_c10d._world.pg_map
+
+
+def global_ranks(name: str) -> tuple[int, ...]:
+    """The ranks of a group, or of the role of a stream's, as torch.distributed counts.
+
+    None where it has not made the group, which may be a stand-in.
+    """
+    group = _PLAYERS.get(name) or _PLAYERS.get(role_of(name)) or _named_by_torch(name)
+    if group is None or not is_known_to_torch(group):
+        return ()
+    return tuple(torch.distributed.get_process_group_ranks(group))
 
 
 def _of_same_ranks(

@@ -23,6 +23,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
+from dynaflow_dsl.runtime.stream_names import name_thread
 from dynaflow_dsl.runtime.streams import Call, CallingThread, Failed, Streams
 
 
@@ -80,6 +81,7 @@ class _Worker:
             self.thread.start()
 
     def _run(self) -> None:
+        name_thread(self.name)
         while True:
             self.waiting.get().run()
 
@@ -100,6 +102,7 @@ class Queue:
 
     def __enter__(self) -> None:
         self._streams.current = self
+        name_thread(self.name)
         # What is no call of a part, as joining pieces is, may read what is under way.
         if self._under_way:
             self._in_order = _InOrder(self)
@@ -107,6 +110,7 @@ class Queue:
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         self._streams.current = None
+        name_thread()
         self.leave_order()
 
     def record(self) -> Sequence[UnderWay]:

@@ -110,6 +110,8 @@ class Ranks:
         if self.always or key not in self._known:
             self._compare(step, sizes)
             self._known.add(key)
+        else:
+            self._go_on()
         if self.stalls is not None:
             self.stalls.begin(step)
 
@@ -133,6 +135,11 @@ class Ranks:
                     f"the group that played '{role}' when the ranks met has been "
                     f"destroyed: {way_out.format(role=role)}.",
                 )
+
+    def _go_on(self) -> None:
+        """Take back what others were told of a failure: this rank runs another step."""
+        for steps in self._steps.values():
+            steps.withdraw()
 
     def _compare(self, step: str, sizes: Mapping[str, int]) -> None:
         for role, steps in self._steps.items():
@@ -159,6 +166,7 @@ class Ranks:
             "captured steps have its communicators: call bind_group({role!r}, group) "
             "with one that there is, and load the module again"
         )
+        self._go_on()
         if self.stalls is None:
             yield
             return

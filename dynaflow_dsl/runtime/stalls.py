@@ -30,16 +30,24 @@ _log = logging.getLogger("dynaflow_dsl.runtime")
 # Seconds that others' word may take.
 _PATIENCE = 2.0
 
+# Seconds after which a step asks whether another rank has failed, and those that it has
+# to end by itself once one has: it may have failed behind the last collective.
+_ASKED_AFTER, _RESPITE = 5.0, 10.0
+
 
 @dataclass(slots=True)
 class _Begun:
-    """A step, when it began, the collective that it started last, and its end."""
+    """A step, when it began, the collective that it started last, and its end.
+
+    `heard` is when another rank was found to have failed.
+    """
 
     step: str
     since: float
     last: int | None = None
     ended: Mark | None = None
     told: bool = False
+    heard: float | None = None
 
 
 def end_process() -> None:
@@ -81,6 +89,7 @@ class StallWatch:
         self._collectives: list[tuple[str, Callable[[], str]]] = []
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._asking: threading.Thread | None = None
 
     def begin(self, step: str) -> None:
         """A step begins; those before it have been given to the device as a whole."""
@@ -147,14 +156,16 @@ class StallWatch:
             if begun is None:
                 return False
             late = self._clock() - begun.since
-            if late < before(self._timeout):
-                return True
-            told, begun.told = begun.told, True
+            told = begun.told
+            begun.told = told or late >= before(self._timeout)
+        if not begun.told:
+            self._heed(begun, late)
+            return True
         if not told:
             self._tell(
                 f"DFS816: the step {begun.step}, has not ended for {late:.0f} s"
                 f"{self._where(begun)}. Another rank has stopped, is late, or is in "
-                f"another step{_asked(self._said)}. When the timeout of the process "
+                f"another step{self._asked()}. When the timeout of the process "
                 f"group is over, {self._timeout:g} s, this process ends."
             )
         elif late >= self._timeout:
@@ -165,6 +176,36 @@ class StallWatch:
             )
             self._end()
         return True
+
+    def _heed(self, begun: _Begun, late: float) -> None:
+        """Tell of another rank's failure while a step is under way, and end in time."""
+        if begun.heard is not None:
+            if self._clock() - begun.heard >= _RESPITE:
+                self._tell(
+                    f"DFS816: this process ends, since the step {begun.step}, has not "
+                    f"ended for {late:.0f} s{self._where(begun)}, and another rank has "
+                    "failed."
+                )
+                self._end()
+        elif late >= _ASKED_AFTER and (said := self._asked()):
+            begun.heard = self._clock()
+            self._tell(
+                f"DFS816: another rank has failed{said}, and the step {begun.step}, "
+                f"has not ended for {late:.0f} s{self._where(begun)}. Unless it ends "
+                f"in {_RESPITE:g} s, this process does."
+            )
+
+    def _asked(self) -> str:
+        """What others say, unless they keep everybody waiting for that too."""
+        if self._asking is not None and self._asking.is_alive():
+            return ""
+        heard: list[str] = []
+        self._asking = threading.Thread(
+            target=lambda: heard.append(self._said()), daemon=True
+        )
+        self._asking.start()
+        self._asking.join(_PATIENCE)
+        return heard[0] if heard else ""
 
     def _where(self, begun: _Begun) -> str:
         """Where the device is, or what the host has started last, in a sentence."""
@@ -210,12 +251,3 @@ def _keep_looking(reference: weakref.ref[StallWatch]) -> None:
 def before(timeout: float) -> float:
     """A little less than a group's timeout, after which its process may end."""
     return max(timeout - 10, timeout * 0.9)
-
-
-def _asked(said: Callable[[], str]) -> str:
-    """What others say, unless they keep everybody waiting for that too."""
-    heard: list[str] = []
-    asking = threading.Thread(target=lambda: heard.append(said()), daemon=True)
-    asking.start()
-    asking.join(_PATIENCE)
-    return heard[0] if heard else ""

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import linecache
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -22,8 +24,15 @@ from dynaflow_dsl.runtime.executor import Executor
 from dynaflow_dsl.runtime.model import StreamOptions, every_part
 from dynaflow_dsl.runtime.module_map import ModuleMap, read_map
 from dynaflow_dsl.runtime.notes import OUTSIDE
-from dynaflow_dsl.runtime.recording import Call, CallKey, Parts
-from dynaflow_dsl.runtime.streams import MakeStreams, Stream, Streams, make_streams
+from dynaflow_dsl.runtime.recording import CallKey, Parts
+from dynaflow_dsl.runtime.streams import (
+    Call,
+    Failed,
+    MakeStreams,
+    Stream,
+    Streams,
+    make_streams,
+)
 
 MAIN = "main"
 
@@ -64,6 +73,7 @@ class _Issued:
     start: Mapping[str, int]
     number: int
     step: Step | None = None
+    groups: tuple[str, ...] = ()
 
 
 def _nothing(number: int) -> None:
@@ -75,11 +85,15 @@ class StepWatch:
     """Watches the steps of one executor, one run after the other.
 
     `begin` and `end` are called with the number of a step, in order of issue, while its
-    stream is the current one.
+    stream is the current one. `begin_work` and `end_work` stand around the calls of its
+    parts, on the thread that runs them, where the module has collectives: the host may
+    have gone on to other steps meanwhile.
     """
 
     begin: Callable[[int], None] = _nothing
     end: Callable[[int], None] = _nothing
+    begin_work: Callable[[int], None] = _nothing
+    end_work: Callable[[int], None] = _nothing
     _issued: list[_Issued] = field(default_factory=list)
     _clocks: dict[str, dict[str, int]] = field(default_factory=dict)
     _open: int | None = None
@@ -117,6 +131,33 @@ class StepWatch:
         """The steps of the last run, in order of issue."""
         return tuple(self._described(one) for one in self._issued)
 
+    @property
+    def awaited(self) -> tuple[tuple[int, ...], ...]:
+        """By step of the last run, the steps of other streams that it waits for.
+
+        Of each stream the last one, and none that the step before it on its own stream
+        has waited for already.
+        """
+        places = {(one.stream, one.number): k for k, one in enumerate(self._issued)}
+        before: dict[str, Mapping[str, int]] = {}
+        found = []
+        for one in self._issued:
+            known = before.get(one.stream, {})
+            found.append(
+                tuple(
+                    places[stream, number]
+                    for stream, number in one.start.items()
+                    if stream != one.stream and number > known.get(stream, 0)
+                )
+            )
+            before[one.stream] = one.start
+        return tuple(found)
+
+    @property
+    def groups(self) -> Mapping[int, tuple[str, ...]]:
+        """By step of the last run that has collectives, the process groups of these."""
+        return {k: one.groups for k, one in enumerate(self._issued) if one.groups}
+
     def unordered(self) -> list[tuple[int, int]]:
         """Pairs of steps of the last run, the lower number first, on different streams
         and without a path of waits between them.
@@ -147,6 +188,23 @@ class StepWatch:
             self.end(self._open)
         self._open = None
 
+    @property
+    def open(self) -> int | None:
+        """The number of the step that is being issued; None between steps."""
+        return self._open
+
+    @contextmanager
+    def working(self, step: int | None) -> Iterator[None]:
+        """A part of the step runs, on this thread."""
+        if step is None:
+            yield
+            return
+        self.begin_work(step)
+        try:
+            yield
+        finally:
+            self.end_work(step)
+
     def clock(self, stream: str) -> Mapping[str, int]:
         """How far each stream has come for the next work of a stream."""
         return dict(self._clocks.get(stream, {}))
@@ -165,6 +223,8 @@ class StepWatch:
         issued = self._issued[self._open]
         if issued.step is None:
             issued.step = self._step(key, issued.stream)
+        if self._executor is not None:
+            issued.groups += self._executor.groups.get(key[0], ())
         try:
             return call(*arguments)
         finally:
@@ -237,6 +297,38 @@ class _WatchedStreams(Streams):
             self._watch.merge(MAIN, self._watch.clock(stream.name))
         for stream in self.others:
             self._watch.merge(stream.name, self._watch.clock(MAIN))
+
+    def take_turn(self) -> None:
+        """As the streams themselves do."""
+        self._streams.take_turn()
+
+    def abandon(self) -> None:
+        """As the streams themselves do."""
+        self._streams.abandon()
+
+    def with_collectives(self) -> Streams:
+        """The streams on which collectives are under way, watched."""
+        streams = self._streams.with_collectives()
+        return (
+            self if streams is self._streams else _WatchedStreams(self._watch, streams)
+        )
+
+    def led(self, call: Call, text: Call, started: Callable[[], Failed] | None) -> Call:
+        """How the streams call a part, which may be later and on another thread."""
+        # Calls of one part and layer end in the order in which they were issued.
+        numbers: deque[int | None] = deque()
+
+        def work(*arguments: Any) -> Any:
+            with self._watch.working(numbers.popleft()):
+                return call(*arguments)
+
+        led = self._streams.led(work, text, started)
+
+        def part(*arguments: Any) -> Any:
+            numbers.append(self._watch.open)
+            return led(*arguments)
+
+        return part
 
 
 def _line_in(file: str) -> int:

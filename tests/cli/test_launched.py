@@ -7,10 +7,14 @@ import socket
 import click
 import pytest
 import torch
+import torch.distributed as dist
 
+from dynaflow_dsl.cli.failures import Failures
 from dynaflow_dsl.cli.launched import joined_ranks
 from dynaflow_dsl.cli.main import run
-from dynaflow_dsl.cli.report import Reporter
+from dynaflow_dsl.cli.report import ExitCode, Reporter
+from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
+from dynaflow_dsl.runtime import LoadError
 
 
 def start(monkeypatch: pytest.MonkeyPatch, rank: int, ranks: int) -> str:
@@ -26,12 +30,16 @@ def start(monkeypatch: pytest.MonkeyPatch, rank: int, ranks: int) -> str:
     return port
 
 
-@pytest.mark.parametrize("command", ["bench", "verify"])
+@pytest.mark.parametrize(
+    "command", [("bench",), ("verify",), ("profile", "-o", "trace.json")]
+)
 def test_a_rank_that_is_alone_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: tuple[str, ...],
 ) -> None:
     port = start(monkeypatch, 0, 2)
-    code = run([command, "--rank-timeout", "1", "schedules/llama/two_batch.dfs"])
+    code = run([*command, "--rank-timeout", "1", "schedules/llama/two_batch.dfs"])
     said = capsys.readouterr().err
     assert code == 2
     assert f"rank 0 of 2 could not join the others at 127.0.0.1:{port}: " in said
@@ -47,3 +55,75 @@ def test_more_ranks_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> No
         joined_ranks(Reporter(), 1),
     ):
         raise AssertionError("they have joined")
+
+
+def end_with(reporter: Reporter, error: Exception | None, **options: bool) -> int:
+    """The exit code of a rank, the only one, whose work raises an exception."""
+    try:
+        with joined_ranks(reporter, 5, **options):
+            if error is not None:
+                raise error
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    finally:
+        dist.destroy_process_group()
+    raise AssertionError("it has not ended")
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "code"),
+    [
+        (LoadError("DFS801", "no GPU"), "DFS801: no GPU", ExitCode.COULD_NOT_RUN),
+        (
+            DiagnosticError([Diagnostic("DFS201", "nothing matches")]),
+            "DFS201: nothing matches",
+            ExitCode.FINDINGS,
+        ),
+        (
+            click.UsageError("--size: batch goes from 1 to 4"),
+            "--size: batch goes from 1 to 4",
+            ExitCode.COULD_NOT_RUN,
+        ),
+        (KeyError("odd"), "DFS900: ", ExitCode.COULD_NOT_RUN),
+    ],
+)
+def test_a_rank_that_fails_says_why_before_it_tells_the_others(
+    error: Exception,
+    said: str,
+    code: ExitCode,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    start(monkeypatch, 0, 1)
+    left: list[tuple[str, str]] = []
+
+    def leave(self: Failures, reason: str) -> None:
+        left.append((reason, capsys.readouterr().err))
+
+    monkeypatch.setattr(Failures, "leave", leave)
+    assert end_with(Reporter(), error) == code
+    ((reason, shown),) = left
+    assert reason.startswith(said)
+    assert said.partition(": ")[2] in shown
+
+
+def test_errors_that_were_shown_end_all_ranks_where_all_are_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start(monkeypatch, 0, 1)
+    left: list[str] = []
+    monkeypatch.setattr(Failures, "leave", lambda self, reason: left.append(reason))
+
+    reporter = Reporter()
+    reporter.show([Diagnostic("DFS201", "nothing matches")])
+    assert end_with(reporter, None, all_or_none=True) == ExitCode.FINDINGS
+    assert left == ["DFS201: nothing matches"]
+    start(monkeypatch, 0, 1)
+    with joined_ranks(reporter, 5):
+        pass
+    assert len(left) == 1
+
+
+def test_alone_nothing_is_caught() -> None:
+    with pytest.raises(KeyError), joined_ranks(Reporter(), 5, all_or_none=True):
+        raise KeyError

@@ -24,7 +24,11 @@ def test_ranges_carry_part_microbatch_and_layer(
     workspace: Workspace, capsys: Capture
 ) -> None:
     assert run([*PROFILE, "--runs", "2"]) == 0
-    assert "operations lie in a step" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "operations lie in a step" in told
+    assert " ms a step, the median of 2 runs (" in told
+    assert " for expand[0] of layer" in told
+    assert "streams of the CPU are one thread" in told
     found = events(workspace)
     tracks = {
         event["tid"]: event["args"]["name"]
@@ -64,7 +68,7 @@ def test_operators_lie_within_their_steps(workspace: Workspace) -> None:
     for event in named:
         assert any(
             step["tid"] == event["tid"]
-            and step["args"] == event["args"]
+            and {**step["args"], "kind": "operator"} == event["args"]
             and step["ts"] <= event["ts"] + 0.002
             and event["ts"] + event["dur"] <= step["ts"] + step["dur"] + 0.002
             for step in steps
@@ -80,6 +84,13 @@ def test_the_result_as_data(workspace: Workspace, capsys: Capture) -> None:
     assert profile["title"] == "stack_halves, entry forward, batch = 4"
     assert profile["streams"] == ["main", "side"]
     assert not profile["replayed"]
+    assert profile["rank"] == 0
+    summary = profile["summary"]
+    assert [one["stream"] for one in summary["streams"]] == ["main", "side"]
+    main = summary["streams"][0]
+    assert main["busy"] + main["idle"] == pytest.approx(summary["step"])
+    assert "expand[0]" in {one["awaited"] for one in summary["waits"]}
+    assert result["ranks"] == len(result["clocks"]) == 1
 
 
 def test_no_device_leaves_the_old_trace(workspace: Workspace, capsys: Capture) -> None:

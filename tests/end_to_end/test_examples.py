@@ -101,7 +101,7 @@ def test_a_tensor_parallel_schedule_is_refused_for_a_whole_model(
         ),
         (
             "llama/slow_links.dfs",
-            {"attn[1] | attn_reduce[0]", "mlp[1] | mlp_reduce[0]"},
+            {"attn[1] | attn_join[0]", "attn_join[0] | attn_join[1]"},
         ),
         ("llama/async_tp.dfs", {"attn_reduce[0] | o[1]", "down[3] | mlp_reduce[2]"}),
         (

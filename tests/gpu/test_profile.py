@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dynaflow_dsl.measurement.profile import Profile, profile_step
-from dynaflow_dsl.measurement.trace_file import assigned, trace_document
+from dynaflow_dsl.measurement.trace_file import Shown, assigned, trace_document
 from dynaflow_dsl.models import llama
 from tests.end_to_end.building import Built, build, halves
 
@@ -56,7 +56,9 @@ def test_the_trace_says_part_microbatch_and_layer(tmp_path: Path) -> None:
     spec = llama.decode(layers=2, hidden=256, device="cuda", dtype="bfloat16")
     made = build(spec, halves(), tmp_path)
     document = json.loads(
-        json.dumps(trace_document({"halves": profiled(made, replay=True, runs=1)}))
+        json.dumps(
+            trace_document([Shown("halves", profiled(made, replay=True, runs=1))])
+        )
     )
     events = document["traceEvents"]
     names = {

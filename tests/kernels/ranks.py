@@ -25,7 +25,7 @@ def meet(monkeypatch: pytest.MonkeyPatch) -> dict[str, Rank]:
         "reduction.peers_of",
         "exchange.transport_of",
         "combining.transport_of",
-        "copied.transport_on_stream",
+        "copied.transport_of",
     ):
         monkeypatch.setattr(
             f"dynaflow_dsl.kernels.{place}", lambda role, tensor: found.get(role)

@@ -13,7 +13,8 @@ import torch
 
 from dynaflow_dsl.measurement import profile as room
 from dynaflow_dsl.measurement.profile import profile_step
-from dynaflow_dsl.measurement.trace_file import OUTSIDE, assigned, trace_document
+from dynaflow_dsl.measurement.rounds import Tell, alone
+from dynaflow_dsl.measurement.trace_file import OUTSIDE, Shown, assigned, trace_document
 from tests.runtime.conftest import halves, toy
 from tests.runtime.fake_clock import FakeDevice, fake_cuda
 from tests.runtime.toy_model import Toy, make_arguments
@@ -36,6 +37,7 @@ def on_fake(
     monkeypatch: pytest.MonkeyPatch,
     *,
     captures: bool,
+    tell: Tell = alone,
 ) -> tuple[room.Profile, FakeDevice]:
     fake_cuda(monkeypatch, captures=captures)
     device = FakeDevice()
@@ -47,14 +49,16 @@ def on_fake(
         for _ in range(runs):
             run()
         # Replays show what was captured.
-        return device.events or captured[-3 * steps_of(captured) :]
+        return room.Recorded(device.events or captured[-3 * steps_of(captured) :])
 
     def steps_of(events: list[Any]) -> int:
         return max(event["args"]["grid"][0] for event in events) // 2
 
     monkeypatch.setattr(room, "DeviceClock", device.clock)
     monkeypatch.setattr(room, "_recorded", recorded)
-    made = profile_step(load(module, model, "cuda:0"), make_arguments(4), runs=1)
+    made = profile_step(
+        load(module, model, "cuda:0"), make_arguments(4), runs=1, tell=tell
+    )
     return made, device
 
 
@@ -72,12 +76,31 @@ def test_kernels_of_a_device_belong_to_steps(
     assert profile.streams == ("main", "side")
 
 
+def test_ranks_replay_where_all_of_them_can(
+    halves: ModuleType, toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that issues its steps anew would not meet those that replay a graph."""
+    words: list[Any] = []
+
+    def tell(word: Any) -> list[Any]:
+        words.append(word)
+        return [word, None if word is None else "RuntimeError: out of memory"]
+
+    profile, _ = on_fake(halves, toy, monkeypatch, captures=True, tell=tell)
+    assert not profile.replayed
+    assert profile.refused == "RuntimeError: out of memory"
+    # That it could be captured here, and then the beginning of each run.
+    assert words == ["", None]
+
+
 def test_a_trace_names_processes_and_tracks(
     halves: ModuleType, toy: Toy, tmp_path: Path
 ) -> None:
     profile = profile_step(load(halves, toy), make_arguments(4), runs=2)
     path = tmp_path / "trace.json"
-    path.write_text(json.dumps(trace_document({"a": profile, "b": profile})))
+    path.write_text(
+        json.dumps(trace_document([Shown("a", profile), Shown("b", profile)]))
+    )
     events = json.loads(path.read_text())["traceEvents"]
     processes = {
         event["pid"]: event["args"]["name"]

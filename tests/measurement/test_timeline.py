@@ -81,6 +81,28 @@ def test_what_lies_in_two_steps_of_one_lane_belongs_to_none() -> None:
     assert {one.name for one in timeline.outside} == {"gemm", "norm", "copy"}
 
 
+REDUCE = Step("reduce[0]", "reduce", "comm", 0, 0, 18)
+
+
+@pytest.mark.parametrize("numbered", ["as made", "otherwise"])
+def test_kernels_of_nccl_belong_to_the_collective_around_them(numbered: str) -> None:
+    """They run on a stream of NCCL, beside steps of others."""
+    end = 9 if numbered == "as made" else 40
+    listed = [
+        mark(0, 7, 0),
+        mark(2, 9, 1),
+        kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", 33, 2, 6),
+        kernel("gemm", 7, 2, 7),
+        mark(3, end, 7),
+        mark(1, 7, 8),
+    ]
+    found = names(device_timeline(listed, (MLP, REDUCE), {1}))
+    assert found["reduce[0]", 0] == ["ncclDevKernel_AllReduce_Sum_bf16_RING_LL"]
+    assert found["mlp[1]", 0] == ["gemm"]
+    alone = device_timeline(listed, (MLP, REDUCE))
+    assert [one.name[:4] for one in alone.outside] == ["nccl"]
+
+
 def test_a_profiler_without_kernels_is_refused() -> None:
     with pytest.raises(LoadError, match="DFS808"):
         device_timeline([{"ph": "M", "name": "process_name"}], (ATTN,))
@@ -106,6 +128,7 @@ def test_ranges_of_the_cpu_hold_operators() -> None:
         ],
         (ATTN, MLP),
         "range ",
+        "work ",
     )
     assert names(timeline) == {
         ("attn[0]", 0): ["aten::mm"],
@@ -133,7 +156,7 @@ def test_the_share_is_of_the_shorter_one(
 
 
 def timed(step: Step, run: int, begin: float, end: float) -> TimedStep:
-    return TimedStep(step, run, begin - 1, end + 1, (Work("k", begin, end),))
+    return TimedStep(step, run, begin - 1, end + 1, (Work("k", begin, end),), 0)
 
 
 WINDOW = ClaimedWindow(

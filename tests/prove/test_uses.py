@@ -152,9 +152,13 @@ def test_a_kernel_uses_the_groups_of_the_collectives_that_it_stands_for() -> Non
         for part in written(SUMS, BESIDE).plan.binding.parts
         if part.name == "left"
     )
-    assert groups_of_kernel(kernel("left"), left) == ("tp",)
-    assert groups_of_kernel(kernel("left", communicator="ep"), left) == ("ep",)
-    assert groups_of_kernel(kernel("left", uses=("workspace",)), left) == ()
+    one, two = ("side",), ("side", "main")
+    assert groups_of_kernel(kernel("left"), left, one) == ("tp",)
+    assert groups_of_kernel(kernel("left", communicator="ep"), left, one) == ("ep",)
+    assert groups_of_kernel(kernel("left", uses=("workspace",)), left, one) == ()
+    apart = kernel("left", by_stream=True)
+    assert groups_of_kernel(apart, left, one) == ("tp:side",)
+    assert groups_of_kernel(apart, left, two) == ("tp:side", "tp")
 
 
 def test_ranks_that_meet_in_a_kernel_have_equally_many_rows() -> None:

@@ -7,9 +7,11 @@ import sys
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
+from dynaflow_dsl.runtime.ranks import Ranks
 from dynaflow_dsl.runtime.stalls import StallWatch, before
 
 
@@ -48,11 +50,12 @@ class Device:
 
 
 def test_a_step_that_hangs_on_the_device_is_told_once_and_ended() -> None:
-    device = Device(said=" (rank 1: ValueError: no such row)")
+    device = Device(said="")
     device.watch.begin("halves, entry decode")
     device.watch.started(1, lambda: "reduce[1], layer 2 (halves.dfs:14:13)")
     device.watch.end()
     assert device.after(35) == []
+    device.watch._said = lambda: " (rank 1: ValueError: no such row)"
     (said,) = device.after(2)
     assert said.startswith(
         "DFS816: the step halves, entry decode, has not ended for 37 s"
@@ -88,6 +91,55 @@ def test_the_device_says_where_it_stands_whatever_the_host_started_last() -> Non
     device.at = [3, 1, 0]
     (said,) = device.after(37)
     assert "; the device has last begun reduce[0], layer 1. Another rank" in said
+
+
+def test_a_rank_that_has_failed_is_named_long_before_the_timeout() -> None:
+    device = Device(said=" (rank 1: ValueError: no such row)")
+    device.watch.begin("halves, entry decode")
+    device.watch.started(1, lambda: "reduce[1], layer 2 (halves.dfs:14:13)")
+    device.watch.end()
+    assert device.after(4) == []
+    (said,) = device.after(2)
+    assert said == (
+        "DFS816: another rank has failed (rank 1: ValueError: no such row), and the "
+        "step halves, entry decode, has not ended for 6 s; the last collective that "
+        "was started is that of reduce[1], layer 2 (halves.dfs:14:13). Unless it ends "
+        "in 10 s, this process does."
+    )
+    assert device.after(9) == [said]
+    assert device.ends == 0
+    _, last = device.after(1)
+    assert last.startswith("DFS816: this process ends, since the step halves, entry")
+    assert last.endswith(", and another rank has failed.")
+    assert device.ends == 1
+
+
+def test_a_step_that_ends_beside_a_failed_rank_ends_nobody() -> None:
+    device = Device(said=" (rank 1: ValueError: no such row)")
+    device.watch.begin("halves, entry decode")
+    device.watch.end()
+    assert len(device.after(6)) == 1
+    device.done = True
+    device.after(11)
+    assert device.ends == 0
+
+
+def test_others_are_not_asked_anew_while_they_keep_silent() -> None:
+    device = Device()
+    never, asked = threading.Event(), []
+
+    def said() -> str:
+        asked.append(True)
+        return str(never.wait(60))
+
+    device.watch._said = said
+    device.watch.begin("halves, entry decode")
+    device.watch.end()
+    for _ in range(5):
+        device.after(6)
+    never.set()
+    assert device.told == []
+    assert len(asked) == 1
 
 
 def test_a_process_that_slept_with_all_others_is_not_ended_when_it_wakes() -> None:
@@ -274,3 +326,31 @@ def test_the_process_ends_though_its_main_thread_waits_for_good() -> None:
     first, last = ended.stderr.splitlines()
     assert "the device has last begun reduce[1], layer 2 (halves.dfs:14:13)" in first
     assert last.startswith("DFS816: this process ends, since the step halves, entry")
+
+
+def test_a_rank_that_goes_on_takes_back_what_it_has_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or others would take it for a failure of the step that they are in later."""
+
+    class Told:
+        withdrawn = 0
+
+        def withdraw(self) -> None:
+            self.withdrawn += 1
+
+    told: Any = Told()
+    group: Any = object()
+    ranks = Ranks(("tp",), {}, always=False)
+    ranks._met["tp"], ranks._steps["tp"] = group, told
+    monkeypatch.setattr("dynaflow_dsl.runtime.ranks.is_known_to_torch", lambda _: True)
+    monkeypatch.setattr("dynaflow_dsl.runtime.ranks.players", lambda: {"tp": group})
+    compared: list[str] = []
+    monkeypatch.setattr(Ranks, "_compare", lambda self, step, _: compared.append(step))
+    ranks.before_step("halves, entry decode", {})
+    assert (compared, told.withdrawn) == (["halves, entry decode"], 0)
+    ranks.before_step("halves, entry decode", {})
+    assert (len(compared), told.withdrawn) == (1, 1)
+    with ranks.replayed("halves, entry decode"):
+        pass
+    assert told.withdrawn == 2

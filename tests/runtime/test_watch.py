@@ -49,6 +49,25 @@ def test_unordered_pairs_are_those_of_the_windows(halves: ModuleType, toy: Toy) 
     assert all(steps[a].stream != steps[b].stream for a, b in watch.unordered())
 
 
+def test_awaited_steps_are_the_last_ones_of_other_streams(
+    halves: ModuleType, toy: Toy
+) -> None:
+    watch = watched(halves, toy)
+    steps = watch.steps
+    awaited = {
+        str(one): [str(steps[k]) for k in numbers]
+        for one, numbers in zip(steps, watch.awaited, strict=True)
+        if one.part
+    }
+    assert awaited["before"] == []
+    assert awaited["attn[0] layer 0"] == ["before"]
+    assert awaited["mlp[0] layer 0"] == ["attn[0] layer 0"]
+    assert awaited["attn[0] layer 1"] == ["mlp[0] layer 0"]
+    # Both halves of a layer lie on one stream, where waiting for the first is enough.
+    assert awaited["attn[1] layer 0"] == []
+    assert awaited["mlp[1] layer 2"] == ["attn[1] layer 2"]
+
+
 def test_begin_and_end_are_told_in_order(halves: ModuleType, toy: Toy) -> None:
     told: list[tuple[str, int]] = []
     watch = StepWatch(
