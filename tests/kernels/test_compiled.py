@@ -41,12 +41,8 @@ CASES: list[tuple[Any, dict[str, str], dict[str, Any]]] = [
     ),
     (
         exchange_launches.spread_rows,
-        {
-            **dict.fromkeys(("places", "sums", "ends"), SHORT),
-            "arrived": LONG,
-            "fits": "*i1",
-        },
-        {"RANKS": 2, "EXPERTS": 8, **EXCHANGE},
+        {"places": SHORT, "needed": SHORT, "fits": "*i1"},
+        {"RANKS": 2, **EXCHANGE},
     ),
     *(
         (
@@ -62,7 +58,7 @@ CASES: list[tuple[Any, dict[str, str], dict[str, Any]]] = [
         {"RANKS": 4, "NARROW": False, **EXCHANGE},
     ),
 ]
-SIZES = ("rows", "width", "tokens", "room", "local", "first", "last", "blocks", "rank")
+SIZES = ("rows", "width", "tokens", "room", "local", "first", "last", "rank")
 
 
 @pytest.mark.parametrize(

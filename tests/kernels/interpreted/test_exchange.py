@@ -142,22 +142,42 @@ def test_nothing_is_sent_to_oneself(meeting: dict[str, Rank], way: str) -> None:
 
     world.run(work)
     for name, sent in (
-        ("dispatched", None),
         ("dispatched_choices", experts),
         ("combined_choices", experts),
         ("combined_weights", weights),
-        ("combined", None),
     ):
-        like = rows if sent is None else sent
-        for k, mine in enumerate(
-            world.buffers.of(name, like.shape, like.dtype).of_rank
-        ):
+        buffer = world.buffers.of(name, sent.shape, sent.dtype)
+        for k, mine in enumerate(buffer.of_rank):
             assert torch.all(mine[k] == 77)
             for other in {0, 1, 2} - {k}:
-                assert sent is None or torch.equal(mine[other], sent[other])
+                assert torch.equal(mine[other], sent[other])
 
 
-@pytest.mark.parametrize(("ranks", "tokens"), [(1, 5), (3, 130), (5, 64)])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("seat", [lambda rank: rank, HostRank], ids=["devices", "host"])
+def test_choices_and_weights_of_any_strides(
+    meeting: dict[str, Rank], seat: Callable[[Rank], Any], way: str
+) -> None:
+    experts = routed(2, 5, "random")
+    rows, weights = torch.randn(2, 5, WIDTH), torch.rand(2, 5, CHOICES)
+
+    def turned(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.transpose(1, 2).contiguous().transpose(1, 2)
+
+    def work(rank: Rank) -> None:
+        meeting[f"ep{rank.rank}"] = seat(rank)
+        rest = torch.zeros_like(rows), 20
+        made = exchanged(*WAYS[way], rank.rank, rows, experts, weights, *rest)
+        strided = rows, turned(experts), turned(weights)
+        for one, other in zip(
+            exchanged(*WAYS[way], rank.rank, *strided, *rest), made, strict=True
+        ):
+            assert torch.equal(one, other)
+
+    World(2).run(work)
+
+
+@pytest.mark.parametrize(("ranks", "tokens"), [(1, 5), (3, 130), (5, 64), (2, 0)])
 @pytest.mark.parametrize("local", [1, 3, 200])
 @pytest.mark.parametrize("programs", [6, 256])
 def test_places(
@@ -174,19 +194,18 @@ def test_places(
         sent = experts.clone()
         # The share of this rank itself is not sent, so nobody may read it.
         sent[rank] = rank * local
-        places = routing.find_places(experts[rank], sent, local, rank)
-        assert torch.equal(places.arrived, counts[:, rank])
-        assert places.ends.tolist() == counts[:, rank].sum(0).cumsum(0).tolist()
-        assert places.needed.tolist() == counts.sum((0, 2)).tolist()
-        found = places.of_choice
+        found = routing.find_places(experts[rank], sent, local, rank)
+        assert torch.equal(found.arrived, counts[:, rank])
+        assert found.ends.tolist() == counts[:, rank].sum(0).cumsum(0).tolist()
+        assert found.needed.tolist() == counts.sum((0, 2)).tolist()
         mine = experts // local == rank
         sender = torch.arange(ranks)[:, None, None].expand_as(experts)
         order = (experts * ranks + sender)[mine].argsort(stable=True)
-        wanted = torch.full_like(found, -1)
+        wanted = torch.full_like(found.of_choice, -1)
         places = torch.empty_like(order)
         places[order] = torch.arange(order.numel())
-        wanted[mine] = places.to(found.dtype)
-        assert torch.equal(found, wanted)
+        wanted[mine] = places.to(wanted.dtype)
+        assert torch.equal(found.of_choice, wanted)
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if "add" in way])
