@@ -26,6 +26,7 @@ from dynaflow_dsl.prove import prove
 from dynaflow_dsl.resolve.model import Scalar
 from dynaflow_dsl.resources import folder
 from dynaflow_dsl.trace import load_target, trace
+from dynaflow_dsl.trace.kernels import KernelReader
 from tests.prove.program_mutations import mutations
 from tests.simulator.verdict import judge_plan
 
@@ -72,7 +73,8 @@ def plans(path: str) -> Iterator[tuple[str, Plan]]:
     given = dict(file.model.arguments) | {"layers": LAYERS}
     spec = load_target(file.model.target, given, file.model.span).unwrap()
     model = trace(spec, file.model.target, given).unwrap()
-    checked = pipeline.check_schedules(file, model, FACTS).unwrap()
+    kernels = KernelReader(spec.device, spec.dtype)
+    checked = pipeline.check_schedules(file, model, FACTS, kernels).unwrap()
     for proved in checked.plans:
         binding = proved.plan.binding
         yield f"{binding.schedule.name}, {binding.graph.entry}", proved.plan

@@ -109,11 +109,15 @@ def groups(graph: Graph) -> tuple[str, ...]:
 def uses_of(binding: Binding) -> Mapping[str, tuple[tuple[Resource, ...], ...]]:
     """By part, what each of its programs uses; parts without any are left out.
 
-    A part that runs through a kernel uses what the kernel says.
+    A part that runs through a kernel uses what the kernel says; of one that nobody has
+    asked nothing is known.
     """
     kernels = {kernel.part: kernel for kernel in binding.kernels}
+    through = {part.name for part in binding.schedule.parts if part.via is not None}
     found: dict[str, tuple[tuple[Resource, ...], ...]] = {}
     for part in binding.everything:
+        if part.name in through - kernels.keys():
+            continue
         kernel = kernels.get(part.name)
         bodies = tuple(_of_program(body, kernel) for body in part.bodies)
         if any(bodies):

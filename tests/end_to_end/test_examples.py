@@ -76,6 +76,17 @@ def test_an_example_is_proved_for_its_model(
     assert len(checked.plans) == plans
 
 
+@pytest.mark.parametrize("name", ["llama/slow_links.dfs", "llama/tokenweave.dfs"])
+def test_nothing_is_said_of_kernels_that_nobody_has_imported(
+    name: str, models: dict[str, TracedModel]
+) -> None:
+    """What the parts would use by their own operations is not what a kernel uses."""
+    checked, errors = found(SCHEDULES / name, models["llama"], dict(HOPPER))
+    assert errors == []
+    assert checked is not None
+    assert checked.plans
+
+
 def test_a_tensor_parallel_schedule_is_refused_for_a_whole_model(
     models: dict[str, TracedModel],
 ) -> None:

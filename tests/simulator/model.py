@@ -62,6 +62,7 @@ class Model:
             for name in instance.parameters
         }
         self.parts = {part.name: part for part in binding.everything}
+        self.through = {p.name for p in binding.schedule.parts if p.via is not None}
         self.whole = {
             part.name
             for part in binding.everything
@@ -146,15 +147,23 @@ class Model:
         for cell in self.touched(instance, piece, written=True):
             self.histories[cell] = (*self.histories.get(cell, ()), instant)
 
-    def resources(self, part: str, instance: Instance) -> list[Cell]:
-        """The process groups on which a step has its ranks meet."""
+    def resources(self, part: str, instance: Instance, stream: str) -> list[Cell]:
+        """The process groups on which a step has its ranks meet.
+
+        Kernels may have one for each stream; of those that nobody has read, nothing is
+        known.
+        """
+        kernel = next((k for k in self.binding.kernels if k.part == part), None)
+        if kernel is None and part in self.through:
+            return []
+        own = f":{stream}" if kernel is not None and kernel.by_stream else ""
         operations = self.parts[part].bodies[instance.body].operations
         groups = (
             [argument for argument in operation.arguments if isinstance(argument, str)]
             for operation in operations
             if operation.operator.startswith("_c10d_functional.")
         )
-        return [(Resource(texts[-1]), None) for texts in groups if texts]
+        return [(Resource(texts[-1] + own), None) for texts in groups if texts]
 
     def weights(self, part: str, index: int) -> dict[Cell, Brought]:
         """The buffers that a step fills or reads, with whose weights they hold then."""

@@ -235,7 +235,7 @@ class Simulation:
                 results.append(made)
             for row, cell in zip(rows, made.cells, strict=True):
                 self.terms[cell] = made_by(instant, k, row)
-        used = model.resources(call.part, instance)
+        used = model.resources(call.part, instance, call.stream)
         brought = self._weights(call, layer)
         # Who writes in place comes before later writers, whatever it reads there.
         seen = [c for o in operands for c in o.cells] + touched + brought
