@@ -62,6 +62,7 @@ EXECUTOR_NAMES = frozenset(
         "parts",
         "phases",
         "run",
+        "runs_unsplit",
         "release",
         "replay",
         "replays",
@@ -74,6 +75,7 @@ EXECUTOR_NAMES = frozenset(
         "stream_names",
         "stream_options",
         "streams",
+        "uncaptured",
         "written",
     }
 )
