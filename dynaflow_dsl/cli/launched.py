@@ -106,7 +106,7 @@ def joined_ranks(
     from dynaflow_dsl.runtime.groups import running_ranks
 
     if torch.cuda.is_available():
-        torch.cuda.set_device(_own_device(torch.cuda.device_count()))
+        _take_device(_own_device(torch.cuda.device_count()))
     try:
         # Without a backend there is one for each kind of device.
         dist.init_process_group(timeout=timedelta(seconds=seconds))
@@ -165,6 +165,20 @@ def _show(reporter: Reporter, error: Exception) -> None:
             reporter.show([Diagnostic(error.code, error.message)])
         case _:
             reporter.show([internal_error(error)])
+
+
+def _take_device(place: int) -> None:
+    """Work on a GPU from here on. Raises ClickException where it cannot be used."""
+    import torch
+
+    try:
+        torch.cuda.set_device(place)
+    except RuntimeError as error:
+        first = str(error).strip().partition("\n")[0]
+        raise click.ClickException(
+            f"GPU {place} of this machine cannot be used: {first}. Others may have all "
+            "of its memory."
+        ) from error
 
 
 def _own_device(count: int) -> int:

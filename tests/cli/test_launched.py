@@ -57,6 +57,23 @@ def test_more_ranks_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> No
         raise AssertionError("they have joined")
 
 
+def test_a_gpu_without_memory_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(place: int) -> None:
+        raise RuntimeError("CUDA error: out of memory\nCompile with ...")
+
+    start(monkeypatch, 1, 2)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", full)
+    with (
+        pytest.raises(
+            click.ClickException, match="GPU 1 .*: CUDA error: out of memory"
+        ),
+        joined_ranks(Reporter(), 1),
+    ):
+        raise AssertionError("they have joined")
+
+
 def end_with(reporter: Reporter, error: Exception | None, **options: bool) -> int:
     """The exit code of a rank, the only one, whose work raises an exception."""
     try:
