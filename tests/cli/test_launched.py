@@ -67,7 +67,7 @@ def test_a_gpu_without_memory_is_told_of(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(torch.cuda, "set_device", full)
     with (
         pytest.raises(
-            click.ClickException, match="GPU 1 .*: CUDA error: out of memory"
+            click.ClickException, match=r"GPU 1 .*: CUDA error: out of memory"
         ),
         joined_ranks(Reporter(), 1),
     ):
