@@ -140,6 +140,10 @@ def test_a_changed_kernel_makes_the_module_stale(
     capsys.readouterr()
     assert run(["verify", "stack.dfs", "--text-only"]) == 0
     assert "part first through kernel fast:" in capsys.readouterr().out
+    # What a comment says is no part of what runs.
     workspace.change(kernels, "# Here", "# There")
+    assert workspace.compile("--check") == 0
+    capsys.readouterr()
+    workspace.change(kernels, "* weight + bias", "* weight + bias + 0.0")
     assert workspace.compile("--check") == 1
     assert "its map has another `kernels.fast.digest`" in capsys.readouterr().err
