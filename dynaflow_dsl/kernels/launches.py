@@ -14,6 +14,36 @@ import triton.language as tl
 
 
 @triton.jit
+def added_to(residual, total, place, inside):
+    """The residual at a place and a sum in float32, rounded where the model rounds.
+
+    That is after the reduction, and after the addition.
+    """
+    kind = residual.dtype.element_ty
+    update = total.to(kind).to(tl.float32)
+    before = tl.load(residual + place, mask=inside, other=0.0).to(tl.float32)
+    return (before + update).to(kind)
+
+
+@triton.jit
+def store_norm(added, scale, normed, place, inside, width, epsilon):
+    """The RMS norm of one row, times the scale in float32."""
+    wide = added.to(tl.float32)
+    mean = tl.sum(wide * wide, 0) / width
+    unit = (wide * tl.rsqrt(mean + epsilon)).to(added.dtype).to(tl.float32)
+    tl.store(normed + place, (scale * unit).to(added.dtype), mask=inside)
+
+
+@triton.jit
+def sum_of(first, second, place, inside, TWO: tl.constexpr):
+    """One addend, or with TWO both, in float32."""
+    total = tl.load(first + place, mask=inside, other=0.0).to(tl.float32)
+    if TWO:
+        total += tl.load(second + place, mask=inside, other=0.0).to(tl.float32)
+    return total
+
+
+@triton.jit
 def add_norm_of_partials(
     partials,
     residual,
@@ -41,15 +71,9 @@ def add_norm_of_partials(
             if ALIGNED:
                 part = tl.multiple_of(part, 16)
             total += tl.load(part, mask=inside, other=0.0).to(tl.float32)
-        # Rounded where the model rounds: after the reduction, and after the addition.
-        update = total.to(kind).to(tl.float32)
-        before = tl.load(residual + place, mask=inside, other=0.0).to(tl.float32)
-        added = (before + update).to(kind)
+        added = added_to(residual, total, place, inside)
         tl.store(hidden + place, added, mask=inside)
-        wide = added.to(tl.float32)
-        mean = tl.sum(wide * wide, 0) / width
-        unit = (wide * tl.rsqrt(mean + epsilon)).to(kind).to(tl.float32)
-        tl.store(normed + place, (scale * unit).to(kind), mask=inside)
+        store_norm(added, scale, normed, place, inside, width, epsilon)
 
 
 @triton.jit
@@ -76,9 +100,7 @@ def add_partials_everywhere(
             if ALIGNED:
                 part = tl.multiple_of(part, 16)
             total += tl.load(part, mask=inside, other=0.0).to(tl.float32)
-        update = total.to(kind).to(tl.float32)
-        before = tl.load(residual + place, mask=inside, other=0.0).to(tl.float32)
-        added = (before + update).to(kind)
+        added = added_to(residual, total, place, inside)
         for rank in tl.static_range(RANKS):
             there = tl.load(outputs + rank).to(tl.pointer_type(kind)) + place
             if ALIGNED:
@@ -98,7 +120,6 @@ def norm_rows(
     BLOCK: tl.constexpr,
 ):
     """A copy of `source` and its RMS norm, row by row."""
-    kind = source.dtype.element_ty
     column = tl.arange(0, BLOCK)
     inside = column < width
     scale = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
@@ -106,10 +127,7 @@ def norm_rows(
         place = tl.cast(row, tl.int64) * width + column
         added = tl.load(source + place, mask=inside, other=0.0)
         tl.store(hidden + place, added, mask=inside)
-        wide = added.to(tl.float32)
-        mean = tl.sum(wide * wide, 0) / width
-        unit = (wide * tl.rsqrt(mean + epsilon)).to(kind).to(tl.float32)
-        tl.store(normed + place, (scale * unit).to(kind), mask=inside)
+        store_norm(added, scale, normed, place, inside, width, epsilon)
 
 
 @triton.jit
@@ -117,16 +135,12 @@ def add_to_residual(
     first, second, residual, hidden, count, TWO: tl.constexpr, BLOCK: tl.constexpr
 ):
     """`hidden = residual + (first + second)`, or without `second` unless TWO."""
-    kind = residual.dtype.element_ty
     for tile in range(tl.program_id(0), tl.cdiv(count, BLOCK), tl.num_programs(0)):
         place = tl.cast(tile, tl.int64) * BLOCK + tl.arange(0, BLOCK)
         inside = place < count
-        total = tl.load(first + place, mask=inside, other=0.0).to(tl.float32)
-        if TWO:
-            total += tl.load(second + place, mask=inside, other=0.0).to(tl.float32)
-        update = total.to(kind).to(tl.float32)
-        before = tl.load(residual + place, mask=inside, other=0.0).to(tl.float32)
-        tl.store(hidden + place, (before + update).to(kind), mask=inside)
+        total = sum_of(first, second, place, inside, TWO)
+        added = added_to(residual, total, place, inside)
+        tl.store(hidden + place, added, mask=inside)
 
 
 @triton.jit
@@ -144,20 +158,12 @@ def add_to_residual_and_norm(
     BLOCK: tl.constexpr,
 ):
     """`add_to_residual`, and the RMS norm of the result, row by row."""
-    kind = residual.dtype.element_ty
     column = tl.arange(0, BLOCK)
     inside = column < width
     scale = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
     for row in range(tl.program_id(0), rows, tl.num_programs(0)):
         place = tl.cast(row, tl.int64) * width + column
-        total = tl.load(first + place, mask=inside, other=0.0).to(tl.float32)
-        if TWO:
-            total += tl.load(second + place, mask=inside, other=0.0).to(tl.float32)
-        update = total.to(kind).to(tl.float32)
-        before = tl.load(residual + place, mask=inside, other=0.0).to(tl.float32)
-        added = (before + update).to(kind)
+        total = sum_of(first, second, place, inside, TWO)
+        added = added_to(residual, total, place, inside)
         tl.store(hidden + place, added, mask=inside)
-        wide = added.to(tl.float32)
-        mean = tl.sum(wide * wide, 0) / width
-        unit = (wide * tl.rsqrt(mean + epsilon)).to(kind).to(tl.float32)
-        tl.store(normed + place, (scale * unit).to(kind), mask=inside)
+        store_norm(added, scale, normed, place, inside, width, epsilon)

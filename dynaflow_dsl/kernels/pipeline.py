@@ -29,8 +29,7 @@ _CUT = 64
 WHOLE = 4 << 20
 _CHUNK = WHOLE - (1 << 16)
 
-# Less is not cut into chunks that overlap: between two copies of a lane pass ten
-# microseconds or so.
+# Less is not cut into chunks that overlap: between two copies a lane has a pause.
 _SMALL = 2 << 20
 _FEW = 4
 
@@ -123,8 +122,8 @@ class Pipeline:
         if after is not None:
             self.sending.follow(after)
         # All readers: the message before may have been one to all, which lies in the
-        # place of every letter. And at first all slots: between two copies each wait
-        # takes as long as copying a hundred kilobytes.
+        # place of every letter. And at first all slots: a wait between two copies is
+        # a pause of the copy engine.
         if number == 0 or number >= count:
             asked = range(count) if number == 0 else (slot,)
             flags = (
