@@ -241,7 +241,7 @@ def is_known_to_torch(group: torch.distributed.ProcessGroup) -> bool:
 def global_ranks(name: str) -> tuple[int, ...]:
     """The ranks of a group, or of the role of a stream's, as torch.distributed counts.
 
-    None where it has not made the group, which may be a stand-in.
+    Empty where it has not made the group, which may be a stand-in.
     """
     group = _PLAYERS.get(name) or _PLAYERS.get(role_of(name)) or _named_by_torch(name)
     if group is None or not is_known_to_torch(group):
