@@ -26,11 +26,13 @@ from dynaflow_dsl.runtime.inductor import (
     FakeWorld,
     compile_graph,
     compiler_identity,
+    hash_triton_ahead,
     inductor_cache,
     load_artifact,
     without_wrapper,
 )
 from dynaflow_dsl.runtime.inputs import dimensions_of
+from dynaflow_dsl.runtime.interleaved import interleaved
 from dynaflow_dsl.runtime.multiples import readable
 from dynaflow_dsl.runtime.sizes import Compilations, sample_sizes
 from dynaflow_dsl.runtime.traced_text import Traced, trace_text
@@ -80,12 +82,12 @@ def compile_parts(
     where a part cannot be compiled.
     """
     known = {} if loaded is None else loaded
+    hash_triton_ahead(device)
     with _as_loaded():
         observed = observe(executor, functions, weights, device)
         dimensions = dimensions_of(executor.inputs)
         captured = executor.capture.sizes if executor.capture is not None else {}
         sampled = list(sample_sizes(dimensions, executor.dimensions, captured))
-        compiled: dict[Variant, Compilations[CompiledPart]] = {}
         with inductor_cache(folder / "inductor"):
             identity = compiler_identity(device)
 
@@ -103,9 +105,15 @@ def compile_parts(
                 return made
 
             named = {variant: readable(variant) for variant in observed.parts}
-            for variant, part in observed.parts.items():
+
+            def make_all(variant: Variant, part: str) -> Compilations[CompiledPart]:
                 tried = [{**sizes, **named[variant].sizes(sizes)} for sizes in sampled]
-                compiled[variant] = Compilations(partial(make, variant, part), tried)
+                return Compilations(partial(make, variant, part), tried)
+
+            made = interleaved(
+                [partial(make_all, *pair) for pair in observed.parts.items()]
+            )
+            compiled = dict(zip(observed.parts, made, strict=True))
             alone = _for_sizes_alone(
                 [
                     observe(executor, functions, weights, device, sizes, unsplit)
@@ -146,18 +154,27 @@ def _for_sizes_alone(
     observed: Sequence[Observed], make: Callable[[Variant, str], CompiledPart]
 ) -> dict[tuple[str, int], list[Alone]]:
     """What each iteration of each part is called with, equal calls compiled once."""
-    compiled: dict[Variant, CompiledPart] = {}
+    wanted: dict[Variant, tuple[str, int | None]] = {}
+    for one in observed:
+        for (part, _), variants in one.calls.items():
+            for variant in variants:
+                wanted.setdefault(variant, (part, one.fresh.get(variant)))
+
+    def make_one(variant: Variant, part: str, outputs: int | None) -> CompiledPart:
+        made = make(variant, part)
+        if outputs is None:
+            return made
+        return replace(made, boxed=without_wrapper(made.boxed, outputs))
+
+    made = interleaved(
+        [partial(make_one, variant, *rest) for variant, rest in wanted.items()]
+    )
+    compiled = dict(zip(wanted, made, strict=True))
     found: dict[tuple[str, int], list[Alone]] = {}
     for one in observed:
-        for (part, position), variants in one.calls.items():
-            for variant in variants:
-                if variant not in compiled:
-                    made = make(variant, part)
-                    if (outputs := one.fresh.get(variant)) is not None:
-                        made = replace(made, boxed=without_wrapper(made.boxed, outputs))
-                    compiled[variant] = made
-                pair = variant, compiled[variant]
-                found.setdefault((part, position), []).append(pair)
+        for place, variants in one.calls.items():
+            pairs = [(variant, compiled[variant]) for variant in variants]
+            found.setdefault(place, []).extend(pairs)
     return found
 
 

@@ -18,9 +18,12 @@ import torch._inductor.config
 from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo.source import ConstantSource
 from torch._guards import TracingContext, tracing
-from torch._inductor import standalone_compile
+from torch._inductor import standalone_compile, virtualized
+from torch._inductor.async_compile import AsyncCompile
 from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+from torch._inductor.runtime.triton_compat import HAS_TRITON, triton_key
 from torch._inductor.standalone_compile import CompiledArtifact
+from torch._inductor.triton_bundler import TritonBundler
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import (
     DimDynamic,
@@ -151,6 +154,73 @@ def compile_graph(
         path = Path(folder) / "artifact"
         artifact.save(path=str(path))
         return path.read_bytes()
+
+
+def hash_triton_ahead(device: torch.device) -> None:
+    """Let Triton hash its files on a thread, where kernels of `device` are its own.
+
+    Their cache is asked for them by this hash, which takes half a second, without
+    Python's lock, and is kept.
+    """
+    if device.type != "cpu" and HAS_TRITON:
+        threading.Thread(target=triton_key, name="triton_key", daemon=True).start()
+
+
+@contextmanager
+def waiting_for_kernels(meanwhile: Callable[[], None]) -> Iterator[None]:
+    """Call `meanwhile` wherever Inductor is about to wait for kernels in this thread.
+
+    All of them are compiled by its worker processes then. By itself Inductor compiles
+    kernels in this process, one after the other, for the seconds that its workers take
+    to start: the better choice for who has nothing else to do.
+    """
+    thread = threading.get_ident()
+    wait = AsyncCompile.wait
+    use_process_pool = AsyncCompile.__dict__["use_process_pool"]
+
+    def wait_later(compiling: AsyncCompile, scope: dict[str, Any]) -> None:
+        if threading.get_ident() == thread:
+            meanwhile()
+        wait(compiling, scope)
+
+    def use_workers(cls: type[AsyncCompile]) -> bool:
+        ready: bool = use_process_pool.__func__(cls)  # starts them, where any may be
+        here = threading.get_ident() == thread
+        return cls._ready_future is not None if here else ready
+
+    patched: Any = AsyncCompile
+    patched.wait = wait_later
+    patched.use_process_pool = classmethod(use_workers)
+    try:
+        yield
+    finally:
+        patched.wait = wait
+        patched.use_process_pool = use_process_pool
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """Let a compilation begin while another one is under way on this thread.
+
+    Inductor keeps which graph it compiles for each thread, and the kernels that belong
+    to its artifact in one place.
+    """
+    bundler: Any = TritonBundler
+    names = ("_entries", "_static_autotuners", "_winners")
+    lists = {name: getattr(bundler, name) for name in names if hasattr(bundler, name)}
+    own = vars(virtualized.threadlocal)
+    before = dict(own)
+    own.clear()
+    for name in lists:
+        setattr(bundler, name, None)
+    try:
+        with tracing(None):
+            yield
+    finally:
+        for name, kernels in lists.items():
+            setattr(bundler, name, kernels)
+        own.clear()
+        own.update(before)
 
 
 def load_artifact(content: bytes) -> Boxed:
