@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,7 +18,7 @@ from dynaflow_dsl.runtime.artifacts import (
     read_artifact,
     write_artifact,
 )
-from dynaflow_dsl.runtime.errors import InputError, LoadError
+from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.executor import Call, Executor
 from dynaflow_dsl.runtime.groups import unplayed_role
 from dynaflow_dsl.runtime.inductor import (
@@ -34,32 +34,24 @@ from dynaflow_dsl.runtime.inductor import (
 from dynaflow_dsl.runtime.inputs import dimensions_of
 from dynaflow_dsl.runtime.interleaved import interleaved
 from dynaflow_dsl.runtime.multiples import readable
+from dynaflow_dsl.runtime.part_calls import (
+    Alone,
+    CompiledPart,
+    bind_all,
+    never_called,
+)
 from dynaflow_dsl.runtime.sizes import Compilations, sample_sizes
-from dynaflow_dsl.runtime.traced_text import Traced, trace_text
+from dynaflow_dsl.runtime.traced_text import trace_text
 from dynaflow_dsl.runtime.variants import (
-    Literal,
     Observed,
-    SizeInput,
-    TensorLayout,
     Variant,
     fake_arguments,
     observe,
 )
-from dynaflow_dsl.runtime.weights import Weights, record
+from dynaflow_dsl.runtime.weights import Weights
 
 # A loaded artifact: its function, and the conditions on sizes that it holds under.
 Loaded: TypeAlias = tuple[Boxed, tuple[str, ...]]
-# A dimension, the argument that has its size, and the axis; None for a size itself.
-SizePlace: TypeAlias = tuple[str, int, int | None]
-
-
-@dataclass(frozen=True, slots=True)
-class CompiledPart:
-    """A compiled variant: its function, and the conditions on sizes it holds under."""
-
-    boxed: Boxed
-    conditions: tuple[str, ...]
-    traced: Traced
 
 
 def compile_parts(
@@ -129,12 +121,12 @@ def compile_parts(
         for position, own in enumerate(listed):
             variant_of = observed.variants.get((part, position))
             if variant_of is None:
-                calls[part].append(_never_called(part, position))
+                calls[part].append(never_called(part, position))
             else:
                 found = alone.get((part, position), [])
                 readably = named[variant_of].variant
                 calls[part].append(
-                    _bind_all(part, readably, compiled[variant_of], found, own)
+                    bind_all(part, readably, compiled[variant_of], found, own)
                 )
     return calls
 
@@ -144,10 +136,6 @@ def _as_loaded() -> Iterator[None]:
     """Compile the same code in a step as while a module is loaded."""
     with torch.inference_mode(False), torch.no_grad():
         yield
-
-
-# A variant for sizes that are numbers, and what it was compiled to.
-Alone: TypeAlias = tuple[Variant, CompiledPart]
 
 
 def _for_sizes_alone(
@@ -235,188 +223,3 @@ def _compiled(
     write_artifact(folder, key, artifact)
     loaded[key] = load_artifact(content), artifact.conditions
     return CompiledPart(*loaded[key], traced)
-
-
-def _bind_all(
-    part: str,
-    variant: Variant,
-    compiled: Compilations[CompiledPart],
-    alone: Sequence[Alone],
-    own: Weights,
-) -> Call:
-    """A callable that takes the iteration's inputs, of any size.
-
-    `alone` was compiled for single sizes and goes first where it fits.
-    """
-    weights = tuple(own.values())
-    first = compiled.made[0]
-    if not first.conditions and not alone:
-        return _bind(part, variant, first, weights)
-    text = partial(variant.function, record(own))
-    places = _places(variant)
-    chosen = {
-        _sizes_of(static, places): _bind(part, static, one, weights)
-        for static, one in alone
-    }
-    bind = partial(_bind, part, variant, weights=weights)
-    return _by_size(part, places, compiled, bind, text, chosen)
-
-
-def _bind(
-    part: str,
-    variant: Variant,
-    compiled: CompiledPart,
-    weights: tuple[torch.Tensor, ...],
-) -> Call:
-    """A callable for sizes that the conditions hold for, as flat as it can be."""
-    boxed, constants = compiled.boxed, compiled.traced.constants
-    outputs = compiled.traced.outputs
-    if constants or any(isinstance(layout, Literal) for layout in variant.arguments):
-        return _bind_with_literals(part, variant, compiled, weights)
-    call: Call
-    if outputs == "tensor":
-
-        def call(*arguments: Any) -> Any:
-            return boxed([*weights, *arguments])[0]
-
-    elif outputs == "tuple":
-
-        def call(*arguments: Any) -> Any:
-            return boxed([*weights, *arguments])
-
-    else:
-
-        def call(*arguments: Any) -> Any:
-            boxed([*weights, *arguments])
-
-    return call
-
-
-def _bind_with_literals(
-    part: str,
-    variant: Variant,
-    compiled: CompiledPart,
-    weights: tuple[torch.Tensor, ...],
-) -> Call:
-    boxed, constants = compiled.boxed, compiled.traced.constants
-    outputs = compiled.traced.outputs
-    literals = [
-        (position, layout.value)
-        for position, layout in enumerate(variant.arguments)
-        if isinstance(layout, Literal)
-    ]
-    kept = [
-        position
-        for position, layout in enumerate(variant.arguments)
-        if not isinstance(layout, Literal)
-    ]
-
-    def call(*arguments: Any) -> Any:
-        for position, value in literals:
-            if arguments[position] != value:
-                raise InputError(
-                    "DFS802",
-                    f"the part `{part}` was compiled for {value!r} as its input "
-                    f"{position}, and was called with {arguments[position]!r}.",
-                )
-        given = [arguments[position] for position in kept]
-        result = boxed([*weights, *given, *constants])
-        match outputs:
-            case "tensor":
-                return result[0]
-            case "tuple":
-                return result
-        return None
-
-    return call
-
-
-def _sizes_of(variant: Variant, places: Sequence[SizePlace]) -> tuple[int, ...]:
-    """The sizes of a variant whose sizes are numbers."""
-    found = []
-    for _, position, axis in places:
-        layout = variant.arguments[position]
-        size = layout.shape[axis or 0] if isinstance(layout, TensorLayout) else None
-        if isinstance(layout, Literal):
-            size = layout.value  # type: ignore[assignment]
-        assert isinstance(size, int)
-        found.append(size)
-    return tuple(found)
-
-
-def _by_size(
-    part: str,
-    places: Sequence[SizePlace],
-    compiled: Compilations[CompiledPart],
-    bind: Callable[[CompiledPart], Call],
-    text: Call,
-    chosen: dict[tuple[int, ...], Call],
-) -> Call:
-    """Choose what was compiled for the sizes at hand, once for each combination.
-
-    `chosen` holds what is known beforehand, and is filled further.
-    """
-
-    def call(*arguments: Any) -> Any:
-        sizes = tuple(
-            arguments[position] if axis is None else arguments[position].shape[axis]
-            for _, position, axis in places
-        )
-        known = chosen.get(sizes)
-        if known is None:
-            names = (name for name, _, _ in places)
-            named = dict(zip(names, sizes, strict=True))
-            if _is_capturing(arguments):
-                # Nothing can be compiled inside somebody's CUDA graph.
-                fitting = compiled.known(named)
-                return (text if fitting is None else bind(fitting))(*arguments)
-            fitting = compiled.fitting(named)
-            if fitting is None:
-                conditions = [one.conditions for one in compiled.made]
-                warnings.warn(_not_compiled(part, conditions, named), stacklevel=3)
-            known = chosen[sizes] = text if fitting is None else bind(fitting)
-        return known(*arguments)
-
-    return call
-
-
-def _is_capturing(arguments: Sequence[Any]) -> bool:
-    on_cuda = any(isinstance(one, torch.Tensor) and one.is_cuda for one in arguments)
-    return on_cuda and torch.cuda.is_current_stream_capturing()
-
-
-def _not_compiled(
-    part: str, conditions: Sequence[Sequence[str]], sizes: Mapping[str, int]
-) -> str:
-    given = ", ".join(f"{name} = {size}" for name, size in sizes.items())
-    held = "; or ".join(" and ".join(assumed) for assumed in conditions)
-    return (
-        f"the part `{part}` was compiled for sizes with {held}, and is called with "
-        f"{given}: its text runs as it stands, which is right but slower. Choose sizes "
-        "that these conditions hold for where time matters."
-    )
-
-
-def _places(variant: Variant) -> list[SizePlace]:
-    """For each dimension, the first argument and axis that has exactly its size."""
-    found: dict[str, tuple[str, int, int | None]] = {}
-    for position, layout in enumerate(variant.arguments):
-        match layout:
-            case TensorLayout(shape=shape):
-                for axis, size in enumerate(shape):
-                    if isinstance(size, str) and size.isidentifier():
-                        found.setdefault(size, (size, position, axis))
-            case SizeInput(size) if size.isidentifier():
-                found.setdefault(size, (size, position, None))
-    return list(found.values())
-
-
-def _never_called(part: str, position: int) -> Call:
-    def call(*_: Any) -> Any:
-        raise InputError(
-            "DFS802",
-            f"iteration {position} of the part `{part}` is not part of `sequential`, "
-            "so it was not compiled.",
-        )
-
-    return call
