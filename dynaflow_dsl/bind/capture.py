@@ -107,6 +107,7 @@ def inactive(schedule: Schedule, device: str) -> Iterator[Diagnostic]:
     for stream in schedule.streams:
         options = [] if stream.priority == "normal" else ["'priority'"]
         options += [] if stream.sms is None else ["'sms'"]
+        options += [] if stream.gemm_sms is None else ["'gemm_sms'"]
         if options:
             what = " and ".join(options)
             label = Label(stream.span, f"{what} of this stream")

@@ -129,6 +129,8 @@ def _stream_options(plan: Plan) -> tuple[Expression, ...]:
             options.append(f"priority={string(stream.priority)}")
         if stream.sms is not None:
             options.append(f"sms={stream.sms}")
+        if stream.gemm_sms is not None:
+            options.append(f"gemm_sms={stream.gemm_sms}")
         if options:
             key = f"{string(stream.name)}: "
             found.append(_keyed(key, call("StreamOptions", options)))

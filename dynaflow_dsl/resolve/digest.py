@@ -56,6 +56,9 @@ def _schedule(schedule: model.Schedule) -> list[object]:
     ]
     if options:
         more.append(["streams", options])
+    targets = [[each.name, each.gemm_sms] for each in schedule.streams]
+    if targets := [pair for pair in targets if pair[1] is not None]:
+        more.append(["gemm_sms", targets])
     if schedule.captures:
         sizes = [[each.dimension, each.sizes] for each in schedule.captures]
         chosen = schedule.captures[0]

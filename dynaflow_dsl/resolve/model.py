@@ -70,13 +70,15 @@ class UsedFact:
 class Stream:
     """A CUDA stream beside `main`, which always exists and is not listed.
 
-    `sms` is the number of multiprocessors that its work is kept to; None is all.
+    `sms` is the number of multiprocessors that its work is kept to, and `gemm_sms` the
+    number that its matrix products are planned for; None is all.
     """
 
     name: str
     span: Span
     priority: Priority = "normal"
     sms: int | None = None
+    gemm_sms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

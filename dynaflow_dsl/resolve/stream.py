@@ -1,4 +1,4 @@
-"""The `stream` statement: priority, and a share of the multiprocessors."""
+"""The `stream` statement: priority, and shares of the multiprocessors."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ def resolve_stream(
     stream: syntax.Stream, scope: Scope, found: list[Diagnostic]
 ) -> model.Stream:
     """A stream with its options; those that are wrong are left out."""
-    known = ["priority", "sms"]
+    known = ["priority", "sms", "gemm_sms"]
     options = options_by_name(stream.options, "stream", known, found)
     priority: model.Priority = "normal"
-    sms = None
     if "priority" in options:
         priority = _priority(options["priority"].value, scope, found)
-    if "sms" in options:
-        sms = _sms(options["sms"].value, scope, found)
-    return model.Stream(stream.name.text, stream.name.span, priority, sms)
+    sms, gemm_sms = (
+        _sms(options[name].value, scope, found) if name in options else None
+        for name in ("sms", "gemm_sms")
+    )
+    return model.Stream(stream.name.text, stream.name.span, priority, sms, gemm_sms)
 
 
 def _priority(

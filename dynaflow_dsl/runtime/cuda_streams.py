@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import torch
 
 from dynaflow_dsl.runtime.errors import LoadError
+from dynaflow_dsl.runtime.gemm_target import GemmTarget, gemm_target
 from dynaflow_dsl.runtime.model import StreamOptions
 from dynaflow_dsl.runtime.stream_names import name_cuda_stream
-from dynaflow_dsl.runtime.streams import Streams
+from dynaflow_dsl.runtime.streams import CallingThread, InTurn, Streams
 
 
 class CurrentStream:
@@ -42,18 +44,25 @@ class CurrentStream:
 class SideStream:
     """A stream beside main. It is made once per device and name, and shared."""
 
-    __slots__ = ("_before", "name", "stream")
+    __slots__ = ("_before", "name", "stream", "target")
 
-    def __init__(self, name: str, stream: torch.cuda.Stream) -> None:
+    def __init__(
+        self, name: str, stream: torch.cuda.Stream, target: GemmTarget | None = None
+    ) -> None:
         self.name = name
         self.stream = stream
+        self.target = target
         self._before: Any = None
 
     def __enter__(self) -> None:
         self._before = torch.cuda.current_stream(self.stream.device)
         torch.cuda.set_stream(self.stream)
+        if self.target is not None:
+            self.target.begin()
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        if self.target is not None:
+            self.target.end()
         torch.cuda.set_stream(self._before)
 
     def record(self) -> torch.cuda.Event:
@@ -64,6 +73,38 @@ class SideStream:
     def wait(self, event: torch.cuda.Event) -> None:
         """Let this stream wait; the host does not."""
         self.stream.wait_event(event)
+
+
+class Planned(CallingThread):
+    """A stream whose work runs when it is called, its products planned as they were."""
+
+    __slots__ = ("target",)
+
+    def __init__(self, name: str, target: GemmTarget) -> None:
+        super().__init__(name)
+        self.target = target
+
+    def __enter__(self) -> None:
+        self.target.begin()
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        self.target.end()
+
+
+def in_turn(
+    device: torch.device, names: Sequence[str], options: Mapping[str, StreamOptions]
+) -> Streams:
+    """One stream for all, on which products take the kernels that they take on many."""
+    index = device.index if device.index is not None else torch.cuda.current_device()
+    others: list[CallingThread] = []
+    for name in names:
+        sms = options[name].gemm_sms if name in options else None
+        others.append(
+            CallingThread(name)
+            if sms is None
+            else Planned(name, gemm_target(index, name, sms))
+        )
+    return InTurn(CallingThread("main"), *others)
 
 
 class CudaStreams(Streams):
@@ -193,6 +234,11 @@ def cuda_streams(
                 "of them out.",
             )
     sides = [
-        SideStream(name, _side_stream(index, name, one)) for name, one in chosen.items()
+        SideStream(
+            name,
+            _side_stream(index, name, replace(one, gemm_sms=None)),
+            None if one.gemm_sms is None else gemm_target(index, name, one.gemm_sms),
+        )
+        for name, one in chosen.items()
     ]
     return CudaStreams(CurrentStream(torch.device("cuda", index)), *sides)

@@ -223,14 +223,16 @@ def _paths(
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """How a stream differs from a plain one; both options are for CUDA devices.
+    """How a stream differs from a plain one; all options are for CUDA devices.
 
     Work of high priority starts before other work. `sms` keeps the stream's work to a
-    number of multiprocessors.
+    number of multiprocessors. `gemm_sms` has matrix products planned for a number of
+    them, and keeps nothing from any.
     """
 
     priority: str = "normal"
     sms: int | None = None
+    gemm_sms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,6 +146,11 @@ def one_stream(
     LoadError as `make_streams` does.
     """
     check_device(device)
+    if device.type == "cuda" and options:
+        # As below.
+        from dynaflow_dsl.runtime.cuda_streams import in_turn
+
+        return in_turn(device, names, options)
     return InTurn(CallingThread("main"), *map(CallingThread, names))
 
 

@@ -128,10 +128,12 @@ def test_memory_that_no_argument_shows_is_not_padded(
 
 
 def test_a_device_without_streams_is_told_of() -> None:
-    text = "stream side (priority = high, sms = 4)\n    capture batch at [4]"
+    text = (
+        "stream side (priority = high, sms = 4, gemm_sms = 8)\n    capture batch at [4]"
+    )
     made = schedule("all on side = .", split=text)
     found = list(inactive(made, "cpu"))
     assert [(item.code, item.severity) for item in found] == [("DFS704", "info")] * 2
-    assert "'priority' and 'sms'" in found[1].message
+    assert "'priority' and 'sms' and 'gemm_sms'" in found[1].message
     assert list(inactive(made, "cuda:0")) == []
     assert list(inactive(schedule(PARTS), "cpu")) == []

@@ -48,7 +48,7 @@ def test_captured_sizes_with_all_that_a_replay_has_to_know() -> None:
     assert "    Capture,\n    Executor,\n    Into,\n    Part,\n    Split,\n" in text
 
 
-@pytest.mark.parametrize("stream", ["", " (priority = high, sms = 16)"])
+@pytest.mark.parametrize("stream", ["", " (priority = high, gemm_sms = 16)"])
 @pytest.mark.parametrize(
     "capture",
     [
@@ -61,5 +61,5 @@ def test_the_format_is_kept(capture: str, stream: str) -> None:
     text = module(capture, stream)
     assert formatted(text) == text
     assert ("static=True" in text) is ("static" in capture)
-    expected = 'stream_options = {"side": StreamOptions(priority="high", sms=16)}'
+    expected = 'stream_options = {"side": StreamOptions(priority="high", gemm_sms=16)}'
     assert (expected in text) is bool(stream)

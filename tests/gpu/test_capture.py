@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import math
+import tempfile
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +15,7 @@ import torch
 
 from dynaflow_dsl.models import llama
 from dynaflow_dsl.runtime import Executor, LoadError
+from dynaflow_dsl.runtime.gemm_target import gemm_target
 from dynaflow_dsl.runtime.replayed import Wanted
 from tests.end_to_end.building import Built, build, run_verify
 
@@ -112,7 +117,10 @@ def test_padded_steps_leave_other_rows_alone(tmp_path: Path) -> None:
     assert Wanted(False, (50,)) in step.replays._replays  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("stream", [" (priority = high)", " (sms = 16)"])
+@pytest.mark.parametrize(
+    "stream",
+    [" (priority = high)", " (sms = 16)", " (priority = high, gemm_sms = 16)"],
+)
 def test_streams_with_options(stream: str, tmp_path: Path) -> None:
     step = compare(built(tmp_path, "options", stream), [64, 8, 64, 8, 1, 1, 64, 8])
     assert len(step.report().sizes) == 3, str(step.report())
@@ -124,9 +132,10 @@ def test_both_options_are_refused_together(tmp_path: Path) -> None:
         made.module.load(made.spec.model, "cuda")
 
 
-def test_more_multiprocessors_than_there_are(tmp_path: Path) -> None:
-    made = built(tmp_path, "many", " (sms = 100000)")
-    with pytest.raises(LoadError, match="asks for 100000 multiprocessors"):
+@pytest.mark.parametrize("option", ["sms", "gemm_sms"])
+def test_more_multiprocessors_than_there_are(option: str, tmp_path: Path) -> None:
+    made = built(tmp_path, "many", f" ({option} = 100000)")
+    with pytest.raises(LoadError, match="for 100000 multiprocessors"):
         made.module.load(made.spec.model, "cuda")
 
 
@@ -293,3 +302,41 @@ def test_what_a_select_runs_unsplit_is_captured(tmp_path: Path) -> None:
         ("batch = 8", "sequential"),
         ("batch = 64", "step"),
     ]
+
+
+def test_products_are_planned_for_some_multiprocessors() -> None:
+    """Products with a bias go through cuBLASLt, others through cuBLAS."""
+    left = torch.randn(512, 1024, device="cuda").bfloat16()
+    right = torch.randn(2048, 1024, device="cuda").bfloat16()
+    bias = torch.randn(2048, device="cuda").bfloat16()
+    products: tuple[Callable[[], Any], ...] = (
+        lambda: torch.addmm(bias, left, right.T),
+        lambda: left @ right.T,
+    )
+    target = gemm_target(0, "side", 4)
+    for product in products:
+        wide = blocks_of(product)
+        target.begin()
+        try:
+            narrow = blocks_of(product)
+        finally:
+            target.end()
+        assert narrow < wide
+        assert blocks_of(product) == wide
+
+
+def blocks_of(product: Callable[[], Any]) -> int:
+    """The most blocks that a kernel of a product has."""
+    product()
+    torch.cuda.synchronize()
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CUDA]
+    ) as profile:
+        product()
+        torch.cuda.synchronize()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        profile.export_chrome_trace(str(path))
+        events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+    grids = [e["args"]["grid"] for e in events if e.get("cat") == "kernel"]
+    return max(math.prod(grid) for grid in grids)

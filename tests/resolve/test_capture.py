@@ -46,7 +46,7 @@ def test_a_parameter_goes_before_the_word_of_a_priority() -> None:
     text = """dfs 1
 schedule s(high = "normal"):
     stream a (priority = high)
-    stream b (priority = "high", sms = 2 * 8)
+    stream b (priority = "high", sms = 2 * 8, gemm_sms = 24)
     stream c
     each layer in .l.*:
         part one on a = .a
@@ -58,10 +58,11 @@ schedule s(high = "normal"):
             other
 """
     file = resolve(parse(Source("a.dfs", text)).unwrap()).unwrap()
-    assert [(s.priority, s.sms) for s in file.schedules[0].streams] == [
-        ("normal", None),
-        ("high", 16),
-        ("normal", None),
+    options = [(s.priority, s.sms, s.gemm_sms) for s in file.schedules[0].streams]
+    assert options == [
+        ("normal", None, None),
+        ("high", 16, 24),
+        ("normal", None, None),
     ]
 
 
