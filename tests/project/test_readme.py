@@ -245,5 +245,13 @@ def test_what_the_readme_says_of_weights_and_backend_is_of_the_saved_runs() -> N
     assert f"takes {taken} of the time of the executor" in text
     unfit = ratio(backend["unfit to inductor"], "steady", 3)
     assert f"with `strict` off, takes {unfit} of the time of" in text
+    starts = results("h200_load_times")["seconds"]["32"]
+    own, other = (
+        [f"{median(starts[name][state]):.1f} s" for state in ("empty", "filled")]
+        for name in ("scheduled", "torch.compile")
+    )
+    assert f"{own[0]} with empty caches, where `torch.compile` takes {other[0]}" in text
+    assert f"and {own[1]} beside {other[1]} with filled ones" in text
+    assert f"`dfsc compile` took {starts['trace']:.1f} s beforehand" in text
     chosen = results("h200_select")["chosen to alone"]
     assert f"chooses takes {ratio(chosen, 'steady', 3)} of the time" in text
