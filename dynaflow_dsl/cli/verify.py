@@ -234,6 +234,7 @@ def _verify(
             schedule=schedule.name,
             claims=claims_of(schedule),
             row_claims=row_claims(binding),
+            dimension=split_dimension(graph, schedule),
             compiled=request.compiled,
             tell=reporter.say,
             device=device,
@@ -367,7 +368,7 @@ def _make_arguments(
         sizes = {name: low for name, low, _ in graph.dimensions}
         dimension = split_dimension(graph, schedule)
         if isinstance(batch, int):
-            sizes[dimension] = batch
+            sizes |= {dimension: batch} if dimension else {}
         else:
             sizes |= {**batch, dimension: sum(batch.values())}
         return loaded.arguments(graph.entry, sizes)
