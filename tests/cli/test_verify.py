@@ -145,6 +145,20 @@ def test_sizes_are_said_of_the_dimension_that_they_are_of(
     assert "batch" not in output
 
 
+def test_other_dimensions_are_larger_than_one(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    change = workspace.change
+    change(workspace.targets, '("batch", None)', '("batch", "sequence", None)')
+    change(workspace.targets, "(1, 64)}", '(1, 64), "sequence": (1, 64)}')
+    made = 'torch.randn(sizes["batch"], '
+    change(workspace.targets, made, made + 'print(sizes) or sizes["sequence"], ')
+    assert run(VERIFY) == 0
+    told = capsys.readouterr().err
+    assert "{'batch': 5, 'sequence': " in told or "'batch': 5}" in told
+    assert "'sequence': 1" not in told
+
+
 def test_an_entry_of_fixed_sizes_is_run_once(
     workspace: Workspace, capsys: Capture
 ) -> None:
