@@ -12,6 +12,7 @@ from dynaflow_dsl.bind.fragments import Fragments
 from dynaflow_dsl.bind.model import GAP, StatedRows
 from dynaflow_dsl.bind.ownership import AFTER_OWNER, BEFORE_OWNER
 from dynaflow_dsl.bind.phases import check_phases
+from dynaflow_dsl.bind.repetition import repeated_parts
 from dynaflow_dsl.bind.stated import (
     as_if_stated,
     stated_operations,
@@ -52,17 +53,12 @@ def split_rows(
         return SplitRows(), unsplit
     names = [name for name, _, _ in graph.dimensions]
     if split.dimension not in names:
-        near = get_close_matches(split.dimension, names, n=1)
         return SplitRows(), [
             Diagnostic(
                 "DFS102",
                 f"the model has no dimension named {split.dimension}",
                 Label(split.span),
-                helps=(
-                    f"did you mean {near[0]}?"
-                    if near
-                    else f"dimensions of this entry: {', '.join(names) or 'none'}",
-                ),
+                helps=_dimensions_there_are(split.dimension, names),
             )
         ]
     if split.phases and (wrong := check_phases(split, graph)) is not None:
@@ -147,6 +143,18 @@ def split_rows(
                 refused.add(series)
             elif cuts:
                 axes[name] = 0
+    # What an engine's operators read of the piece itself is not in the graph.
+    if not (graph.context or refused):
+        may_repeat = [each for each in schedule.parts if each.name not in parts]
+        found += repeated_parts(
+            split,
+            may_repeat,
+            inner,
+            fragments.maker,
+            axes.keys(),
+            {**check.facts, **check.claimed},
+            joinable,
+        )
     leaving = set(graph.outputs)
     for owner, fragment in fragments.by_owner.items():
         if owner not in inner:
@@ -156,6 +164,15 @@ def split_rows(
         if isinstance(fact, Rows):
             axes[name] = fact.axis
     return SplitRows(axes, stated), found
+
+
+def _dimensions_there_are(wanted: str, names: Sequence[str]) -> tuple[str, ...]:
+    if not names:
+        named = f'dims={{"ARGUMENT": ("{wanted}", None)}}'
+        return (f"let the target name an axis of an argument so: {named}",)
+    if near := get_close_matches(wanted, names, n=1):
+        return (f"did you mean {near[0]}?",)
+    return (f"dimensions of this entry: {', '.join(names)}",)
 
 
 def _joinable(schedule: Schedule, joined: Collection[str]) -> frozenset[str]:

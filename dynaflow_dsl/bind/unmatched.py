@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 
 from dynaflow_dsl.bind.faults import SHOWN, joined, nearest, nothing_runs
 from dynaflow_dsl.bind.selectors import (
@@ -101,7 +102,18 @@ def _near_paths(path: PathSelector, base: str, modules: Modules) -> tuple[str, .
     if base and below and all(name[0].isdigit() for name in below):
         # The modules of a list have numbers for names.
         return (f"{base} is a list: 'each' goes over its modules as .{base}.*",)
+    if not anchor and (inside := _from_the_scope(path.pattern, base, modules)):
+        return (f"paths begin at {base} here: write {inside}",)
     return nearest(".".join(path.pattern), below, f"{anchor}.")
+
+
+def _from_the_scope(pattern: tuple[str, ...], base: str, modules: Modules) -> str:
+    """A path that was written from the model, as it is written in a scope."""
+    whole = base.split(".") if base else []
+    rest = pattern[len(whole) :]
+    if not rest or not all(map(fnmatchcase, whole, pattern)):
+        return ""
+    return f".{'.'.join(rest)}" if match_modules(modules, base, rest) else ""
 
 
 # ---- kinds, operators, marks and functions -------------------------------------------

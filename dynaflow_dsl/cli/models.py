@@ -25,12 +25,17 @@ class LoadedModel:
     def arguments(self, entry: str, sizes: Mapping[str, int]) -> Sequence[Any]:
         """Arguments of an entry for these sizes, made by the target.
 
-        Phases that have no size share the rows.
+        Phases that have no size share the rows. Dimensions that the entry has not are
+        as it was traced with them: the target's code may ask for them all.
 
         Raises DiagnosticError (DFS110) when its code fails.
         """
+        # Imports torch, which has been imported when there is a loaded model.
+        from dynaflow_dsl.trace.arguments import example_sizes
+
+        traced = example_sizes(self.spec)
         with user_code(f"making arguments of the entry '{entry}'"):
-            made: Sequence[Any] = self.spec.entries[entry].make(sizes)
+            made: Sequence[Any] = self.spec.entries[entry].make({**traced, **sizes})
         return made
 
 

@@ -67,6 +67,7 @@ def stress(
     from dynaflow_dsl.verification.stressed import stress_module
 
     spec, graph, schedule = made.loaded.spec, binding.graph, binding.schedule
+    dimension = split_dimension(graph, schedule)
     device = request.device_for(spec)
     check_cuda(device)
     fine = True
@@ -77,7 +78,8 @@ def stress(
                 module,
                 spec.model,
                 made.loaded.arguments(graph.entry, sizes),
-                batch=sizes.get(split_dimension(graph, schedule), 1),
+                batch=sizes.get(dimension, 1),
+                dimension=dimension,
                 trials=request.stress,
                 adapter=spec.adapted(),
                 entry=graph.entry,
@@ -108,6 +110,7 @@ def overlap(
     from dynaflow_dsl.runtime.streams import make_streams, one_stream
 
     spec, graph, schedule = made.loaded.spec, binding.graph, binding.schedule
+    dimension = split_dimension(graph, schedule)
     device = request.device_for(spec)
     if torch.device(device).type == "cpu":
         raise DiagnosticError([no_overlap_on_cpu()])
@@ -130,7 +133,8 @@ def overlap(
                 module=f"{module.__name__}.py",
                 entry=graph.entry,
                 schedule="" if schedule.name == module.__name__ else schedule.name,
-                batch=sizes.get(split_dimension(graph, schedule), 1),
+                batch=sizes.get(dimension, 1),
+                dimension=dimension,
                 device=profile.device,
                 how=how_it_ran(profile) + alone,
                 one_stream=request.one_stream,

@@ -20,6 +20,7 @@ import click
 
 from dynaflow_dsl.diagnostics import Diagnostic, Severity
 from dynaflow_dsl.diagnostics.render import Form, render
+from dynaflow_dsl.diagnostics.uses import once
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -77,9 +78,9 @@ class Reporter:
 
         Errors raise the exit code: to COULD_NOT_RUN for those of the kinds above. A
         file that others import is read again for each of them; what is wrong with it is
-        shown once.
+        shown once, and so is what is wrong with text that is used in several places.
         """
-        shown = tuple(each for each in diagnostics if self._is_new(each))
+        shown = tuple(each for each in once(diagnostics) if self._is_new(each))
         self.code = max([self.code, *map(_exit_code, shown)])
         errors = (each for each in shown if each.severity is Severity.ERROR)
         if not self.first_error and (first := next(errors, None)) is not None:

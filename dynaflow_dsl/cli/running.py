@@ -11,7 +11,7 @@ import click
 from dynaflow_dsl.cli.defects import internal_error
 from dynaflow_dsl.cli.files import schedule_files
 from dynaflow_dsl.cli.project import Project, find_project
-from dynaflow_dsl.cli.report import Reporter
+from dynaflow_dsl.cli.report import OutputError, ReaderGoneError, Reporter
 from dynaflow_dsl.diagnostics import DiagnosticError
 
 
@@ -48,13 +48,14 @@ def chosen_files(
 def going_on(reporter: Reporter) -> Iterator[None]:
     """Work on one file of several: whatever fails is shown, and the next one follows.
 
-    Bad usage is not of one file and ends the command.
+    Bad usage is not of one file and ends the command, and so does output that nobody
+    takes any more.
     """
     try:
         yield
     except DiagnosticError as error:
         reporter.show(error.diagnostics)
-    except (click.ClickException, click.Abort):
+    except (click.ClickException, click.Abort, OutputError, ReaderGoneError):
         raise
     except Exception as error:
         reporter.show([internal_error(error)])

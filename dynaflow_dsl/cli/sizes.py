@@ -31,9 +31,16 @@ def allowed_sizes(
 ) -> tuple[int, ...]:
     """The usual sizes that the dimension can have, or the wanted ones if there are any.
 
-    Raises UsageError when one of the wanted ones is out of bounds.
+    An entry without dimensions has one size, which stands as 1. Raises UsageError when
+    one of the wanted ones is out of bounds.
     """
     name = split_dimension(graph, schedule)
+    if not name:
+        if wanted:
+            raise click.UsageError(
+                f"--batch: no argument of entry {graph.entry} has a dimension"
+            )
+        return (1,)
     bounds = {known: (low, high) for known, low, high in graph.dimensions}
     low, high = bounds.get(name, (1, None))
     sizes = tuple(wanted) or usual_sizes(schedule)

@@ -234,6 +234,7 @@ def _verify(
             schedule=schedule.name,
             claims=claims_of(schedule),
             row_claims=row_claims(binding),
+            dimension=split_dimension(graph, schedule),
             compiled=request.compiled,
             tell=reporter.say,
             device=device,
@@ -361,13 +362,18 @@ def _sizes_to_run(
 def _make_arguments(
     loaded: LoadedModel, graph: Graph, schedule: Schedule
 ) -> Callable[[Any], Sequence[Any]]:
-    """Arguments for a size of the split dimension, the others as small as allowed."""
+    """Arguments for a size of the split dimension.
+
+    The others are as they were traced: with one token in a row no mask is put to the
+    test. Where steps are captured, they are as small as allowed, as for the graphs.
+    """
+    lowest = {name: low for name, low, _ in graph.dimensions}
 
     def make(batch: int | Mapping[str, int]) -> Sequence[Any]:
-        sizes = {name: low for name, low, _ in graph.dimensions}
+        sizes = dict(lowest) if schedule.captures else {}
         dimension = split_dimension(graph, schedule)
         if isinstance(batch, int):
-            sizes[dimension] = batch
+            sizes |= {dimension: batch} if dimension else {}
         else:
             sizes |= {**batch, dimension: sum(batch.values())}
         return loaded.arguments(graph.entry, sizes)

@@ -98,8 +98,9 @@ class DiagnosticError(Exception):
     def __str__(self) -> str:
         # The renderers import what is defined here.
         from dynaflow_dsl.diagnostics.render import render
+        from dynaflow_dsl.diagnostics.uses import once
 
-        return render(self.diagnostics).rstrip()
+        return render(once(self.diagnostics)).rstrip()
 
 
 def has_errors(diagnostics: Iterable[Diagnostic]) -> bool:

@@ -62,6 +62,7 @@ class OverlapReport:
     one_stream: bool
     minimum: float
     windows: tuple[WindowOverlap, ...]
+    dimension: str = "batch"
 
     @property
     def ok(self) -> bool:
@@ -76,8 +77,9 @@ class OverlapReport:
         if self.schedule:
             place.insert(1, f"schedule {self.schedule}")
         verdict = "ok" if self.ok else "FAILED"
+        size = f"{self.dimension} {self.batch}" if self.dimension else "fixed sizes"
         yield (
-            f"{', '.join(place)}, overlap at batch {self.batch} on {self.device}, "
+            f"{', '.join(place)}, overlap at {size} on {self.device}, "
             f"{self.how}: {verdict}"
         )
         if not self.windows:

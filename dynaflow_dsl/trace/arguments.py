@@ -86,8 +86,9 @@ def describe(spec: TraceSpec, entry: str, adapter: torch.nn.Module) -> Call:
     given = spec.entries[entry].make(sizes)
     names = _parameter_names(adapter)
     if not isinstance(given, tuple) or len(given) > len(names):
+        owner = "model" if spec.adapter is None else "adapter"
         refuse(
-            f"entry '{entry}' must return a tuple of the adapter's arguments "
+            f"entry '{entry}' must return a tuple of the {owner}'s arguments "
             f"({', '.join(names)})"
         )
     names = names[: len(given)]
@@ -165,8 +166,9 @@ def _check_names(
             if base not in names:
                 close = get_close_matches(base, names, 1)
                 helps = (f"did you mean '{close[0]}'?",) if close else ()
+                owner = "model" if spec.adapter is None else "adapter"
                 refuse(
-                    f"'{table}' of the target names '{base}', but the adapter's "
+                    f"'{table}' of the target names '{base}', but the {owner}'s "
                     f"arguments are {', '.join(names)}",
                     helps=helps,
                 )

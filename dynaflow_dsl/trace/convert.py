@@ -49,9 +49,8 @@ def convert(exported: Exported, spec: TraceSpec, call: Call) -> Graph:
     inputs = _inputs(state, program, placeholders, call)
     operations = tuple(operation(state, node) for node in state.normalised.operations)
     modules = spec.model.named_modules(remove_duplicate=False)
-    named = {name for item in call.inputs for name in item.dimensions}
-    entries = spec.entries.values()
-    of_entries = {n for entry in entries for axes in entry.dims.values() for n in axes}
+    axes = [axis for item in call.inputs for axis in item.dimensions if axis]
+    named = {multiple(axis)[1] for axis in axes}
     return Graph(
         entry=call.entry,
         inputs=inputs,
@@ -60,7 +59,7 @@ def convert(exported: Exported, spec: TraceSpec, call: Call) -> Graph:
         dimensions=tuple(
             (name, *bounds)
             for name, bounds in sorted(spec.dimensions.items())
-            if name in named or name not in of_entries
+            if name in named
         ),
         signature=call.signature,
         modules=tuple(name for name, _ in modules),

@@ -55,7 +55,10 @@ def load_target(
             span,
             f"'{place}' has no function '{name}'",
             notes=(_listed(_functions(module)),),
-            helps=_did_you_mean(name, _functions(module)),
+            helps=(
+                *_did_you_mean(name, _functions(module)),
+                *_beside_the_schedule(place, span),
+            ),
         )
     if wrong := _check_arguments(function, target, arguments, span, given):
         return Result(None, (wrong,))
@@ -80,7 +83,8 @@ def _import(target: str, place: str, span: Span | None) -> ModuleType | Diagnost
         return importlib.import_module(place)
     except FileNotFoundError as error:
         if place.endswith(".py") and not Path(place).is_file():
-            return _diagnostic(span, f"there is no file '{place}'")
+            helps = _beside_the_schedule(place, span)
+            return _diagnostic(span, f"there is no file '{place}'", helps=helps)
         return _raised(f"importing '{place}'", error, span)
     except ModuleNotFoundError as error:
         if error.name and f"{place}.".startswith(f"{error.name}."):
@@ -91,6 +95,20 @@ def _import(target: str, place: str, span: Span | None) -> ModuleType | Diagnost
         return _raised(f"importing '{place}'", error, span)
     except (Exception, SystemExit) as error:
         return _raised(f"importing '{place}'", error, span)
+
+
+def _beside_the_schedule(place: str, span: Span | None) -> tuple[str, ...]:
+    """Help where a file that was meant from the schedule's folder lies there."""
+    if span is None or not place.endswith(".py"):
+        return ()
+    folder = Path(span.source.name).parent
+    other = folder / place
+    if not other.is_file() or other.resolve() == Path(place).resolve():
+        return ()
+    return (
+        f"paths of targets are from the current folder: run dfsc in {folder}, or "
+        f"write '{other.as_posix()}'",
+    )
 
 
 def _import_file(place: str) -> ModuleType:

@@ -15,10 +15,11 @@ from dynaflow_dsl.verification.rows import RowTrial
 Phases: TypeAlias = tuple[tuple[str, int], ...]
 
 
-def step_size(batch: int, phases: Phases = ()) -> str:
-    """`batch 8`, or `batch 8 (decode 3, prefill 5)`."""
+def step_size(batch: int, phases: Phases = (), dimension: str = "batch") -> str:
+    """`batch 8`, or `tokens 8 (decode 3, prefill 5)`; all sizes may be fixed."""
     said = ", ".join(f"{name} {rows}" for name, rows in phases)
-    return f"batch {batch} ({said})" if said else f"batch {batch}"
+    size = f"{dimension} {batch}" if dimension else "fixed sizes"
+    return f"{size} ({said})" if said else size
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,8 @@ class Comparison:
     `tolerance` is None where every bit had to be equal; else it bounds the largest
     difference relative to the largest magnitude of the tensor it was found in.
     `largest` is over all tensors. `because` says why less than the usual was asked for.
-    `phases` are the rows of each phase, for steps that are cut by phase.
+    `phases` are the rows of each phase, for steps that are cut by phase. `dimension` is
+    what `batch` is the size of, and empty where there is none.
     """
 
     batch: int
@@ -59,6 +61,7 @@ class Comparison:
     difference: Difference | None
     because: str = ""
     phases: Phases = ()
+    dimension: str = "batch"
 
     @property
     def ok(self) -> bool:
@@ -76,7 +79,7 @@ class Comparison:
         else:
             verdict = f"NOT equal {allowed}: {self.difference}"
         because = f" ({self.because})" if self.because else ""
-        size = step_size(self.batch, self.phases)
+        size = step_size(self.batch, self.phases, self.dimension)
         return (
             f"{size}: {self.what} against {self.against}: {verdict}, "
             f"{self.tensors} tensors{because}"
@@ -100,6 +103,7 @@ class Recorded:
     ordered: tuple[tuple[str, str], ...] = ()
     labelled: bool = True
     phases: Phases = ()
+    dimension: str = "batch"
 
     @property
     def ok(self) -> bool:
@@ -112,7 +116,7 @@ class Recorded:
             verdict = f"{len(self.faults)} faults"
         if self.ordered:
             verdict += f", {len(self.ordered)} claims that do not hold"
-        size = step_size(self.batch, self.phases)
+        size = step_size(self.batch, self.phases, self.dimension)
         return f"{size}: order of {self.operations} operations: {verdict}"
 
 

@@ -86,6 +86,7 @@ def try_claims(
     split_input: tuple[int, int] | None,
     restore: Callable[[], None],
     context: Context | None = None,
+    dimension: str = "batch",
 ) -> tuple[RowTrial, ...]:
     """Hold every claim against the numbers of samples that have pieces.
 
@@ -105,7 +106,7 @@ def try_claims(
                 allowed = TOLERANCES.get(found.dtype, 0.0)
                 if problem is None and found.apart.relative > allowed:
                     batch = sample.pieces[-1].stop
-                    problem = f"batch {batch}: {found.what} ({found.apart})"
+                    problem = f"{dimension} {batch}: {found.what} ({found.apart})"
         trials.append(RowTrial(claim.who, claim.unproved, compared, worst, problem))
     return tuple(trials)
 

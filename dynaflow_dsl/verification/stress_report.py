@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from dynaflow_dsl.verification.report import step_size
+
 # The share of unordered pairs that should be seen in both orders.
 ENOUGH = 0.9
 
@@ -98,6 +100,7 @@ class StressReport:
     runs: tuple[StressRun, ...]
     skipped: tuple[str, ...] = ()
     spread: str = ""
+    dimension: str = "batch"
 
     @property
     def ok(self) -> bool:
@@ -110,7 +113,8 @@ class StressReport:
         if self.schedule:
             place.insert(1, f"schedule {self.schedule}")
         verdict = "ok" if self.ok else "FAILED"
-        yield f"{', '.join(place)}, stress at batch {self.batch}: {verdict}"
+        size = step_size(self.batch, dimension=self.dimension)
+        yield f"{', '.join(place)}, stress at {size}: {verdict}"
         if self.spread:
             yield f"  {self.spread}"
         for run in self.runs:

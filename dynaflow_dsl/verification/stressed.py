@@ -36,6 +36,7 @@ def stress_module(
     *,
     batch: int,
     trials: int,
+    dimension: str = "batch",
     adapter: Callable[..., Any] | None = None,
     entry: str | None = None,
     schedule: str | None = None,
@@ -50,7 +51,8 @@ def stress_module(
     it stands; elsewhere its text runs with its streams interleaved in random order.
     Every result has to equal that of the same module on one stream, bit for bit, or
     within that run's own spread where it has one. `phases` are the rows of each, for
-    steps that are cut by phase. `options` go to the module's `load`.
+    steps that are cut by phase. `dimension` is what `batch` is the size of. `options`
+    go to the module's `load`.
     """
 
     def load(compile_parts: bool, streams: MakeStreams) -> Executor:
@@ -92,6 +94,7 @@ def stress_module(
         runs=tuple(runs),
         skipped=tuple(skipped),
         spread="" if judge.spread is None else str(judge.spread),
+        dimension=dimension,
     )
 
 

@@ -70,6 +70,7 @@ def verify(
     row_claims: Sequence[RowClaim] = (),
     compiled: bool = True,
     context: Context | None = None,
+    dimension: str = "batch",
     seed: int = 0,
     tell: Callable[[str], None] = _nothing,
     **options: Any,
@@ -84,8 +85,8 @@ def verify(
     and `schedule` name one of several executors. `claims` are pairs of steps, by the
     labels of the module's map, that must be unordered, and `row_claims` say of which
     operations it is only stated that they are row-wise. Steps of a piece run in
-    `context` of its rows. `tell` is told what graphs will take before any is made.
-    `options` go to the module's `load`.
+    `context` of its rows. `dimension` is what batches are sizes of. `tell` is told what
+    graphs will take before any is made. `options` go to the module's `load`.
 
     For each batch: the module's text, eager, against the reference on the same pieces,
     bit for bit, every output, every input that may be written and every buffer that is
@@ -177,7 +178,7 @@ def verify(
             constants = list(weights.values())
             recording = recorder.run(text, given, constants, **by_phase)
             found = _recorded(batch, recording, module_map, claims)
-            recordings.append(replace(found, phases=phases))
+            recordings.append(replace(found, phases=phases, dimension=dimension))
             return recording.outputs
 
         expected = run_on_copies(reference, arguments, state)
@@ -194,7 +195,8 @@ def verify(
                 raise
             except Exception as error:  # whatever an edited module does
                 said = f"{type(error).__name__}: {error}".partition("\n")[0]
-                failures.append(f"{step_size(batch, phases)}: {what} raised {said}")
+                size_said = step_size(batch, phases, dimension)
+                failures.append(f"{size_said}: {what} raised {said}")
         pairs = [("text", "reference", expected, not kernels.trials)]
         pairs += [(what, "reference", expected, False) for what in ways]
         pairs.append(("compiled" if compiled else "text", "model", unsplit, False))
@@ -227,7 +229,7 @@ def verify(
                         allowed=spread.allowed,
                         because=str(spread),
                     )
-            comparisons.append(replace(compared, phases=phases))
+            comparisons.append(replace(compared, phases=phases, dimension=dimension))
     if captured is not None:
         failures += (
             f"{k} is not captured: {why}" for k, why in captured.refused.items()
@@ -240,6 +242,7 @@ def verify(
         split_input,
         state.restore,
         context,
+        dimension,
     )
     return Report(
         module_map.module,

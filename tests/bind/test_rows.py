@@ -149,3 +149,30 @@ def test_a_statement_does_not_pad() -> None:
     binding = bound(STATED, graph(lines(SORTED)), split=capture)
     assert binding.stated
     assert binding.output_rows == {}
+
+
+TOWERS = """
+    t%i:fixed = relu(s%i) @ layers.%i.x
+    s%n:fixed = relu(t%i) @ layers.%i.x
+    h%n = relu(h%i) @ layers.%i.y
+"""
+
+
+def towers(tail: str, layer: str = TOWERS) -> str:
+    return f"input h0 s0:fixed\n{repeat(layer, 2)}\n{tail}"
+
+
+def test_a_part_of_which_every_piece_computes_the_same() -> None:
+    found = fault(PARTS, graph(towers("return h2 s2")), split=SPLIT)
+    assert found.code == "DFS607"
+    assert found.message == "every piece of a computes the same"
+    assert marked(found) == ".x"
+
+
+def test_a_part_that_reads_one_tensor_with_rows_is_no_repetition() -> None:
+    layer = TOWERS.replace("s%n:fixed = relu(t%i)", "y%i = relu(h%i)")
+    layer = layer.replace("relu(s%i)", "relu(s0)").replace(
+        "h%n = relu(h%i)", "h%n = relu(y%i)"
+    )
+    binding = bound(PARTS, graph(towers("return h2", layer)), split=SPLIT)
+    assert binding.axes == {"h0": 0, "h2": 0}

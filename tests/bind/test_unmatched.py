@@ -21,6 +21,13 @@ MODEL = graph(
 )
 
 
+def test_a_path_that_was_written_from_the_model() -> None:
+    for path in (".layers.0.attn", ".layers.*.attn"):
+        found = only(path)
+        assert found.message == f"{path} matches no module below layers.0"
+        assert found.helps == ("paths begin at layers.0 here: write .attn",)
+
+
 def only(selector: str) -> Diagnostic:
     return fault(f"a = {selector}\nothers = rest", MODEL)
 

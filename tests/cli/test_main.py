@@ -219,6 +219,30 @@ def test_a_reader_may_go_in_the_middle(
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (BrokenPipeError(), 0, ""),
+        (OSError(errno.ENOSPC, "full"), 2, "Error: stdout cannot be written: full\n"),
+    ],
+)
+def test_commands_on_several_files_end_without_a_reader(
+    error: OSError,
+    code: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Capture,
+) -> None:
+    for name in ("a.dfs", "b.dfs"):
+        (tmp_path / name).write_text("dfs 1\nschedule s:\n  stream side\n")
+    gone = Broken(error)
+    monkeypatch.setattr(gone, "write", lambda text: gone.flush())
+    monkeypatch.setattr(sys, "stdout", gone)
+    assert run(["fmt", "--diff", str(tmp_path)]) == code
+    assert capsys.readouterr().err == said
+
+
 def test_characters_that_the_output_lacks_are_escaped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

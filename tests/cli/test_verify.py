@@ -130,6 +130,48 @@ def test_sizes_must_be_allowed(workspace: Workspace, capsys: Capture) -> None:
     assert "batch goes from 1 to 64" in capsys.readouterr().err
 
 
+def test_sizes_are_said_of_the_dimension_that_they_are_of(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    workspace.change(workspace.targets, '("batch", None)', '("rows", None)')
+    workspace.change(workspace.targets, '{"batch": (1, 64)}', '{"rows": (1, 64)}')
+    workspace.change(workspace.targets, 'sizes["batch"]', 'sizes["rows"]')
+    workspace.change(workspace.schedule, "split batch", "split rows")
+    assert run([*VERIFY, "--stress", "1"]) == 0
+    output = capsys.readouterr().out
+    assert "stress at rows 2: ok" in output
+    assert "  rows 2: text against reference: equal bit for bit" in output
+    assert "  rows 5: order of " in output
+    assert "batch" not in output
+
+
+def test_other_dimensions_are_larger_than_one(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    change = workspace.change
+    change(workspace.targets, '("batch", None)', '("batch", "sequence", None)')
+    change(workspace.targets, "(1, 64)}", '(1, 64), "sequence": (1, 64)}')
+    made = 'torch.randn(sizes["batch"], '
+    change(workspace.targets, made, made + 'print(sizes) or sizes["sequence"], ')
+    assert run(VERIFY) == 0
+    told = capsys.readouterr().err
+    assert "{'batch': 5, 'sequence': " in told or "'batch': 5}" in told
+    assert "'sequence': 1" not in told
+
+
+def test_an_entry_of_fixed_sizes_is_run_once(
+    workspace: Workspace, capsys: Capture
+) -> None:
+    workspace.change(workspace.targets, 'dims={"x": ("batch", None)},', "")
+    workspace.change(workspace.schedule, "    split batch into 2 as half\n\n", "")
+    workspace.change(workspace.schedule, "stagger half by 1:", "order:")
+    assert run(["verify", "stack.dfs", "--text-only"]) == 0
+    output = capsys.readouterr().out
+    assert output.count("  fixed sizes: text against reference: equal") == 1
+    assert run(VERIFY) == 2
+    assert "no argument of entry forward has a dimension" in capsys.readouterr().err
+
+
 def test_json_has_null_for_what_is_not_finite() -> None:
     assert json_data({"a": [float("inf"), 1.5], "b": (None, "x")}) == {
         "a": [None, 1.5],

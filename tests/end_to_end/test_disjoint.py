@@ -127,7 +127,7 @@ def test_without_the_statement_it_is_refused(
 @pytest.mark.parametrize(
     ("disjoint", "reason"),
     [
-        ('("cashes",)', "'disjoint' of the target names 'cashes', but the adapter's"),
+        ('("cashes",)', "'disjoint' of the target names 'cashes', but the model's"),
         ('("slots",)', "'disjoint' names 'slots', which has named"),
     ],
 )

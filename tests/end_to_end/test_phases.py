@@ -83,6 +83,7 @@ def verified(built: Built, *, compiled: bool) -> Any:
             ("page[prefill]", "out[decode]"),
         },
         compiled=compiled,
+        dimension="tokens",
     )
 
 
@@ -90,7 +91,7 @@ def test_every_partition_gives_what_the_model_gives(built: Built) -> None:
     report = verified(built, compiled=False)
     assert report.ok, str(report)
     assert (
-        "batch 8 (decode 1, prefill 7): text against reference: equal bit for bit"
+        "tokens 8 (decode 1, prefill 7): text against reference: equal bit for bit"
         in (str(report))
     )
     # A step without rows of a phase runs unsplit, and orders nothing.
@@ -425,8 +426,8 @@ def test_steps_by_phase_are_repeated_with_delays(
     few = ["--text-only", "--batch", "5", "--stress", "4"]
     assert run(["verify", "phased.dfs", *few]) == 0
     said = capsys.readouterr().out
-    assert "entry step, stress at batch 5: ok" in said
-    assert "batch 5 (decode 2, prefill 3): text against reference" in said
+    assert "entry step, stress at tokens 5: ok" in said
+    assert "tokens 5 (decode 2, prefill 3): text against reference" in said
 
 
 @pytest.mark.slow

@@ -118,6 +118,7 @@ SHOWN_OTHERWISE = {
     "DFS122": "about a model",
     "DFS314": "about a model",
     "DFS606": "about a model",
+    "DFS607": "about a model",
 }
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,26 @@ def test_the_message_does_not_depend_on_what_stands_before(each: Mistake) -> Non
         if "\nmodel " in example:
             continue
         text = before + example.removeprefix("dfs 1\n")
+        first = parse(Source("a.dfs", text)).diagnostics[0]
+        assert (first.code, first.message) == (each.code, each.message), text
+
+
+# Statements, and the same with what may be left out in them.
+LEFT_OUT = [
+    (r"^(schedule|select) (\w+):", r"\1 \2(count = 2):"),
+    (r"^( *each \w+ in \S+):", r"\1 having .more:"),
+    (r"^( *stagger \w+):", r"\1 by 1:"),
+    (r"^( *part \w+) =", r"\1 (rowwise = true) on side ="),
+]
+
+
+@pytest.mark.parametrize("each", MISTAKES, ids=lambda each: each.file)
+@pytest.mark.parametrize(("short", "long"), LEFT_OUT)
+def test_the_message_does_not_depend_on_what_may_be_left_out(
+    each: Mistake, short: str, long: str
+) -> None:
+    for example in each.examples:
+        text = re.sub(short, long, example, flags=re.MULTILINE)
         first = parse(Source("a.dfs", text)).diagnostics[0]
         assert (first.code, first.message) == (each.code, each.message), text
 

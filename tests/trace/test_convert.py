@@ -323,3 +323,8 @@ def test_factorisations_look_at_what_they_say_of_themselves() -> None:
         return x @ torch.linalg.inv(torch.eye(4))
 
     assert waits_on_host(operation(graph_of(module(forward), X), "linalg_inv"))
+
+
+def test_a_dimension_that_no_argument_has_is_none_of_the_entry() -> None:
+    model = module(lambda self, x: x + 1)
+    assert graph_of(model, (3, 4), dimensions={"batch": (1, 64)}).dimensions == ()

@@ -135,6 +135,22 @@ def test_missing_files_modules_and_functions_are_named(folder: Path) -> None:
     assert "has no function 'number'" in refused("targets.py:number").message
 
 
+@pytest.mark.parametrize("target", ["targets.py:better", "nearby.py:better"])
+def test_a_file_that_was_meant_from_the_folder_of_the_schedule(
+    folder: Path, target: str
+) -> None:
+    (folder / "plans").mkdir()
+    file = target.partition(":")[0]
+    (folder / "plans" / file).write_text(TARGET)
+    text = f'model "{target}"\n'
+    span = Span(Source("plans/a.dfs", text), 0, len(text) - 1)
+    (found,) = load_target(target, {}, span).diagnostics
+    assert found.helps == (
+        "paths of targets are from the current folder: run dfsc in plans, or "
+        f"write 'plans/{file}'",
+    )
+
+
 def test_arguments_are_checked_against_the_function(folder: Path) -> None:
     unknown = refused("targets.py:good", widht=3)
     assert "no argument 'widht'" in unknown.message
