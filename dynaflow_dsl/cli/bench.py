@@ -19,7 +19,9 @@ from dynaflow_dsl.bind.uses import waits_on_host
 from dynaflow_dsl.cli.foreign import faults_shown, import_module_file
 from dynaflow_dsl.cli.given_files import given_by_file
 from dynaflow_dsl.cli.launched import (
+    Meet,
     joined_ranks,
+    met,
     rank_count,
     rank_timeout_option,
     tell_ranks,
@@ -126,15 +128,15 @@ def command(
     wanted = Wanted(project, model, model_arguments, given)
     request = Request(entries, size, device, names, rounds, seconds)
     _check_names(names)
-    with joined_ranks(reporter, rank_seconds):
+    with joined_ranks(reporter, rank_seconds) as meet:
         for path in files:
-            with going_on(reporter):
-                _bench_file(reporter, path, wanted, request)
+            with met(reporter, meet), going_on(reporter):
+                _bench_file(reporter, path, wanted, request, meet)
     return reporter.code
 
 
 def _bench_file(
-    reporter: Reporter, path: str, wanted: Wanted, request: Request
+    reporter: Reporter, path: str, wanted: Wanted, request: Request, meet: Meet
 ) -> None:
     made = make_to_run(reporter, path, wanted)
     if made is None:
@@ -157,8 +159,8 @@ def _bench_file(
     with tempfile.TemporaryDirectory() as temporary:
         module = import_module_file(made.write(Path(temporary)).module)
         for binding in measured:
-            with faults_shown(reporter):
-                _bench(reporter, module, made, binding, request)
+            with met(reporter, meet), faults_shown(reporter):
+                _bench(reporter, module, made, binding, request, meet)
 
 
 def _bench(
@@ -167,6 +169,7 @@ def _bench(
     made: Made,
     binding: Binding,
     request: Request,
+    meet: Meet,
 ) -> None:
     # Torch takes a second to import, and help on this command needs none.
     import torch
@@ -210,6 +213,7 @@ def _bench(
         request.seconds,
         time.perf_counter,
         tell_ranks,
+        meet,
     )
     scheduled(*arguments, phases=phases)
     scheduled(*arguments, phases=phases)

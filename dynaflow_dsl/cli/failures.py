@@ -3,6 +3,9 @@
 They may be in a collective that never ends, so nothing that ranks do together can tell
 them. The rank that fails leaves word where torchrun's ranks found each other. A thread
 on each of the others looks there, says who has failed, and ends its process.
+
+A failure that ranks could go on after ends them only where it is of one rank alone: it
+waits for the others where they all meet, which one that waits for it never reaches.
 """
 
 from __future__ import annotations
@@ -17,6 +20,14 @@ from typing import Any
 # Seconds from one look to the next; those that others have to fail by themselves or to
 # end, before a word ends them; and those that a rank waits until they have heard it.
 INTERVAL, PATIENCE, LINGERING = 0.2, 2.0, 6.0
+
+# Seconds from one look at who has come to the next: what ranks measure may wait for it;
+# and those that one which has failed gives the others to come where all meet.
+MEETING_INTERVAL, RESPITE = 0.005, 10.0
+
+
+class LeftAloneError(Exception):
+    """The others do not come to where this rank waits for them; the text says why."""
 
 
 class Failures:
@@ -36,6 +47,8 @@ class Failures:
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         self._word = f"dfsc/{attempt}/failed"
         self._heard = f"dfsc/{attempt}/heard"
+        self._meeting = f"dfsc/{attempt}/meeting"
+        self._meetings = 0
         self._lock = threading.Lock()
         self._done = threading.Event()
 
@@ -61,6 +74,43 @@ class Failures:
                     heard = int(self._store.add(self._heard, 0))
             except RuntimeError:
                 pass  # whoever keeps the store has ended
+
+    def meet(self, reason: str | None, seconds: float) -> list[str | None]:
+        """Why each rank has failed before it came here, or None where it has not.
+
+        No collective: the device or the group may be held by one that never ends.
+        Raises LeftAloneError where this rank has failed and the others do not come for
+        a while, since they wait for it elsewhere, or where somebody is missing after
+        `seconds`.
+        """
+        self._meetings += 1
+        keys = [
+            f"{self._meeting}/{self._meetings}/{rank}" for rank in range(self._count)
+        ]
+        try:
+            with self._lock:
+                self._store.set(
+                    keys[self._rank], "" if reason is None else f"-{reason}"
+                )
+            patience = seconds if reason is None else min(seconds, RESPITE)
+            until = time.monotonic() + patience
+            while not self._has(keys):
+                if time.monotonic() > until:
+                    raise LeftAloneError(
+                        reason or f"other ranks did not come for {seconds:g} s"
+                    )
+                time.sleep(MEETING_INTERVAL)
+            with self._lock:
+                said = [self._store.get(key).decode("utf-8", "replace") for key in keys]
+        except RuntimeError as error:
+            raise LeftAloneError(
+                reason or "whoever keeps what ranks say has ended"
+            ) from error
+        return [one[1:] if one else None for one in said]
+
+    def _has(self, keys: list[str]) -> bool:
+        with self._lock:
+            return bool(self._store.check(keys))
 
     def _look(self) -> None:
         try:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
 import click
 
 from dynaflow_dsl.cli.defects import internal_error
-from dynaflow_dsl.cli.failures import failures_here
+from dynaflow_dsl.cli.failures import Failures, LeftAloneError, failures_here
 from dynaflow_dsl.cli.report import (
     ExitCode,
     OutputError,
@@ -22,6 +23,10 @@ from dynaflow_dsl.cli.report import (
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
 
 T = TypeVar("T")
+
+# Why each rank has failed, in their order, this one's reason among them, where all have
+# come: who has not failed says None.
+Meet: TypeAlias = Callable[[str | None], list[Any]]
 
 # What torchrun tells the processes that it starts. Once they have joined, which rank
 # this one is is what torch.distributed says: `running_ranks`.
@@ -86,9 +91,10 @@ def told_to_first(word: T) -> list[T]:
 @contextmanager
 def joined_ranks(
     reporter: Reporter, seconds: int, *, all_or_none: bool = False
-) -> Iterator[None]:
+) -> Iterator[Meet]:
     """Be one of the ranks that torchrun has started; without it nothing happens.
 
+    What is given brings them together after work that may have failed on some of them.
     Collectives may take `seconds`. One rank speaks of what is as it should be; what is
     not, each of them says. A rank that an exception ends is named on the others, which
     end as well; with `all_or_none` one too that has shown an error. After an exception
@@ -97,7 +103,7 @@ def joined_ranks(
     ranks do not come together, and what the work raises.
     """
     if not launched():
-        yield
+        yield lambda reason: [reason]
         return
     # Torch takes a second to import, and most commands are not started so.
     import torch
@@ -123,23 +129,47 @@ def joined_ranks(
     failures = failures_here(_end)
     if failures is not None:
         failures.watch()
-    ended = False
+    ended = None
     try:
-        yield
-        ended = all_or_none and reporter.code is not ExitCode.FINE
+        yield partial(_meet, failures, seconds)
+        if all_or_none and reporter.code is not ExitCode.FINE:
+            ended = reporter.first_error or "it says why"
     except (click.Abort, OutputError, ReaderGoneError):
         raise
     except Exception as error:
-        ended = True
-        _show(reporter, error)
-    if ended:
+        ended = _show(reporter, error)
+    if ended is not None:
         if failures is not None:
-            failures.leave(reporter.first_error or "it says why")
+            failures.leave(ended)
         raise click.exceptions.Exit(max(reporter.code, ExitCode.FINDINGS))
     if failures is not None:
         failures.stop()
     gc.collect()
     dist.destroy_process_group()
+
+
+@contextmanager
+def met(reporter: Reporter, meet: Meet) -> Iterator[None]:
+    """Have all ranks come to the end of some work before one goes on.
+
+    An error that was shown meanwhile by one whom the others wait for ends them all.
+    """
+    before, reporter.first_error = reporter.first_error, ""
+    try:
+        yield
+        meet(reporter.first_error or None)
+    finally:
+        reporter.first_error = before or reporter.first_error
+
+
+def _meet(failures: Failures | None, seconds: int, reason: str | None) -> list[Any]:
+    """See `Meet`. Raises ClickException where the others do not come."""
+    if failures is None:
+        return tell_ranks(reason)
+    try:
+        return failures.meet(reason, seconds)
+    except LeftAloneError as error:
+        raise click.ClickException(str(error)) from error
 
 
 def _end(word: str) -> None:
@@ -150,21 +180,24 @@ def _end(word: str) -> None:
     end_process()
 
 
-def _show(reporter: Reporter, error: Exception) -> None:
-    """Show an exception that ends a rank, before it tells the others."""
+def _show(reporter: Reporter, error: Exception) -> str:
+    """Show an exception that ends a rank, and give what the others are told."""
     from dynaflow_dsl.runtime import RuntimeFault
 
+    if isinstance(error, click.ClickException):
+        error.show()
+        reporter.code = ExitCode.COULD_NOT_RUN
+        reporter.first_error = reporter.first_error or error.format_message()
+        return error.format_message()
     match error:
-        case click.ClickException():
-            error.show()
-            reporter.code = ExitCode.COULD_NOT_RUN
-            reporter.first_error = reporter.first_error or error.format_message()
         case DiagnosticError():
-            reporter.show(error.diagnostics)
+            found = error.diagnostics
         case RuntimeFault():
-            reporter.show([Diagnostic(error.code, error.message)])
+            found = (Diagnostic(error.code, error.message),)
         case _:
-            reporter.show([internal_error(error)])
+            found = (internal_error(error),)
+    reporter.show(found)
+    return next((f"{one.code}: {one.message}" for one in found), "it says why")
 
 
 def _take_device(place: int) -> None:

@@ -20,7 +20,7 @@ from dynaflow_dsl.cli.choices import MOST_ROWS, expected_choice, sizes_to_try
 from dynaflow_dsl.cli.files import relative
 from dynaflow_dsl.cli.foreign import faults_shown, import_module_file, user_code
 from dynaflow_dsl.cli.given_files import given_by_file
-from dynaflow_dsl.cli.launched import joined_ranks, rank_timeout_option
+from dynaflow_dsl.cli.launched import joined_ranks, met, rank_timeout_option
 from dynaflow_dsl.cli.making import Made, Wanted, make_to_run
 from dynaflow_dsl.cli.models import LoadedModel
 from dynaflow_dsl.cli.modules import ModuleFiles, default_folder, folder_option
@@ -153,9 +153,9 @@ def command(
         one_stream=one_stream,
         replay=not eager,
     )
-    with joined_ranks(reporter, rank_seconds):
+    with joined_ranks(reporter, rank_seconds) as meet:
         for path in files:
-            with going_on(reporter):
+            with met(reporter, meet), going_on(reporter):
                 _verify_file(reporter, path, request, several=len(files) > 1)
     return reporter.code
 

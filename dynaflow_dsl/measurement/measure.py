@@ -85,13 +85,16 @@ def measure(
     seconds: float,
     clock: Callable[[], float],
     tell: Tell = alone,
+    meet: Tell | None = None,
 ) -> dict[str, Row | Failure]:
     """Every contender of `names`, and how it relates to each of `references`.
 
-    Of ranks that measure together, `tell` brings the words of each to all: a contender
-    that fails on one of them is left out on all, and the others are measured. One whose
-    schedule asks for a graph that could not be made fails: what would be measured is
-    another step than others are held against.
+    Of ranks that measure together, `tell` brings the words of each to all, and `meet`
+    why each has failed: a contender that fails on one of them is left out on all, and
+    the others are measured. `meet` may end a rank for which others wait elsewhere; it
+    is `tell` where nothing is given. A contender whose schedule asks for a graph that
+    could not be made fails: what would be measured is another step than
+    others are held against.
     """
     calls: dict[str, Callable[[], object]] = {}
     firsts: dict[str, float] = {}
@@ -100,17 +103,18 @@ def measure(
     uncaptured: dict[str, str] = {}
     failures: dict[str, Row | Failure] = {}
     wait = _wait_for(case.device)
+    meet = tell if meet is None else meet
     expected: object = None
     for name in names:
         taken = _reserved(case.device)
         start = clock()
         try:
-            call = _on_all(partial(make, case, name), tell)
-            result = _on_all(partial(_steps, call, 1, wait), tell)
+            call = _on_all(name, partial(make, case, name), meet)
+            result = _on_all(name, partial(_steps, call, 1, wait), meet)
             firsts[name] = clock() - start
-            result = _on_all(partial(_steps, call, 3, wait), tell)
+            result = _on_all(name, partial(_steps, call, 3, wait), meet)
             why = partial(why_uncaptured, call, case.device)
-            uncaptured[name] = _on_all(why, tell)
+            uncaptured[name] = _on_all(name, why, meet)
         except _Failed as failed:
             failures[name] = Failure(str(failed))
             continue
@@ -135,8 +139,8 @@ class _Failed(Exception):
     """Why a contender cannot run, on this rank or another."""
 
 
-def _on_all(work: Callable[[], T], tell: Tell) -> T:
-    """What `work` gives; raises _Failed on all ranks where it fails on one.
+def _on_all(name: str, work: Callable[[], T], meet: Tell) -> T:
+    """What `work` of a contender gives; raises _Failed on all ranks if it fails on one.
 
     So no rank goes on into collectives in which another one is missing.
     """
@@ -146,10 +150,10 @@ def _on_all(work: Callable[[], T], tell: Tell) -> T:
         done.append(work())
     except Exception as error:
         first = str(error).strip().partition("\n")[0]
-        reason = f"{type(error).__name__}: {first}"
-    said = [one for one in tell(reason) if one is not None]
+        reason = f"{name}: {type(error).__name__}: {first}"
+    said = [one for one in meet(reason) if one is not None]
     if said:
-        raise _Failed(said[0])
+        raise _Failed(said[0].removeprefix(f"{name}: "))
     return done[0]
 
 

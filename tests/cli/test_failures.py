@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 
 import pytest
 import torch.distributed as dist
 
 from dynaflow_dsl.cli import failures as room
-from dynaflow_dsl.cli.failures import Failures
+from dynaflow_dsl.cli.failures import Failures, LeftAloneError
 
 # Longer than anything here takes: nobody waits for it where all is well.
 LONG = 20.0
@@ -102,3 +103,34 @@ def test_a_store_that_is_gone_is_no_failure() -> None:
     rank.watch()
     rank.leave("DFS816")
     assert not told
+
+
+def test_ranks_that_meet_know_who_has_failed() -> None:
+    launch = Launch(3)
+    with ThreadPoolExecutor(3) as threads:
+        for reasons in ([None, "eager: no", None], [None] * 3, ["", "one", None]):
+            met = [
+                threads.submit(rank.meet, reason, LONG)
+                for rank, reason in zip(launch.ranks, reasons, strict=True)
+            ]
+            assert [one.result() for one in met] == [reasons] * 3
+
+
+def test_one_that_fails_alone_ends_those_that_wait_for_it_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(room, "RESPITE", 0.1)
+    launch = Launch(2)
+    launch.ranks[0].watch()
+    with pytest.raises(LeftAloneError, match=r"^eager: no$") as caught:
+        launch.ranks[1].meet("eager: no", LONG)
+    launch.ranks[1].leave(str(caught.value))
+    assert launch.ended.get(timeout=LONG) == (0, "rank 1 has failed: eager: no")
+
+
+def test_one_that_is_well_waits_as_long_as_ranks_may(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(room, "RESPITE", 0.0)
+    with pytest.raises(LeftAloneError, match=r"did not come for 0\.1 s"):
+        Launch(2).ranks[1].meet(None, 0.1)

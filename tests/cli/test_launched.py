@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 
 import click
 import pytest
 import torch
 import torch.distributed as dist
 
-from dynaflow_dsl.cli.failures import Failures
-from dynaflow_dsl.cli.launched import joined_ranks
+from dynaflow_dsl.cli.failures import Failures, LeftAloneError
+from dynaflow_dsl.cli.launched import Meet, joined_ranks, met
 from dynaflow_dsl.cli.main import run
 from dynaflow_dsl.cli.report import ExitCode, Reporter
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
@@ -74,12 +75,19 @@ def test_a_gpu_without_memory_is_told_of(monkeypatch: pytest.MonkeyPatch) -> Non
         raise AssertionError("they have joined")
 
 
-def end_with(reporter: Reporter, error: Exception | None, **options: bool) -> int:
+def end_with(
+    reporter: Reporter,
+    work: Exception | None | Callable[[Meet], object],
+    **options: bool,
+) -> int:
     """The exit code of a rank, the only one, whose work raises an exception."""
     try:
-        with joined_ranks(reporter, 5, **options):
-            if error is not None:
-                raise error
+        with joined_ranks(reporter, 5, **options) as meet:
+            if isinstance(work, Exception):
+                raise work
+            if work is not None:
+                reporter.show([Diagnostic("DFS201", "nothing matches")])
+                work(meet)
     except click.exceptions.Exit as ended:
         return ended.exit_code
     finally:
@@ -139,6 +147,49 @@ def test_errors_that_were_shown_end_all_ranks_where_all_are_needed(
     with joined_ranks(reporter, 5):
         pass
     assert len(left) == 1
+
+
+def test_ranks_meet_with_what_was_wrong_with_the_work_between(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said: list[str | None] = []
+
+    def meet(reason: str | None) -> list[str | None]:
+        said.append(reason)
+        return [reason]
+
+    reporter = Reporter()
+    with met(reporter, meet):
+        for message in ("nothing matches", "nothing is left"):
+            with met(reporter, meet):
+                reporter.show([Diagnostic("DFS201", message)])
+    with met(reporter, meet):
+        pass
+    assert said == [
+        "DFS201: nothing matches",
+        "DFS201: nothing is left",
+        "DFS201: nothing matches",
+        None,
+    ]
+    assert reporter.first_error == "DFS201: nothing matches"
+    assert capsys.readouterr().err
+
+
+def test_one_that_fails_where_all_would_go_on_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Though another error was shown before."""
+    left: list[str] = []
+
+    def alone(self: Failures, reason: str | None, seconds: float) -> list[str | None]:
+        raise LeftAloneError(str(reason))
+
+    monkeypatch.setattr(Failures, "meet", alone)
+    monkeypatch.setattr(Failures, "leave", lambda self, reason: left.append(reason))
+    start(monkeypatch, 0, 1)
+    assert end_with(Reporter(), lambda meet: meet("eager: no")) == 2
+    assert left == ["eager: no"]
+    assert "Error: eager: no" in capsys.readouterr().err
 
 
 def test_alone_nothing_is_caught() -> None:
