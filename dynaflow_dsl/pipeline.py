@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -37,6 +37,7 @@ from dynaflow_dsl.resolve import (
     resolve,
 )
 from dynaflow_dsl.resolve.model import Scalar, Schedule, ScheduleFile, UsedFact
+from dynaflow_dsl.resolve.parameters import on_command_line
 from dynaflow_dsl.resolve.sequential import sequential_schedules
 from dynaflow_dsl.resolve.uncaptured import never_given
 from dynaflow_dsl.source import Source, Span
@@ -125,27 +126,32 @@ def with_plain_line_ends(source: Source) -> Source:
 
 
 def understand(
-    source: Source, parameters: Mapping[str, str] | None = None
+    source: Source,
+    parameters: Mapping[str, str] | None = None,
+    place: Callable[[str], str] = on_command_line,
 ) -> Result[ScheduleFile]:
     """Text to schedules: syntax, imports and names, no model needed.
 
-    `parameters` go before the defaults of the file, in the words of a command line.
+    `parameters` go before the defaults of the file, in the words of a command line;
+    `place` is how whoever sets one calls it, for messages.
     """
     tree = parse(source)
     if tree.value is None or not tree.ok:
         return Result(None, tree.diagnostics)
-    file = resolve(tree.value, file_reader(source), parameters)
+    file = resolve(tree.value, file_reader(source), parameters, place)
     return Result(file.value, tree.diagnostics + file.diagnostics)
 
 
 def read_schedule(
-    path: str | Path, parameters: Mapping[str, str] | None = None
+    path: str | Path,
+    parameters: Mapping[str, str] | None = None,
+    place: Callable[[str], str] = on_command_line,
 ) -> Result[ScheduleFile]:
-    """A file to schedules."""
+    """A file to schedules; see `understand`."""
     source = read_source(path)
     if source.value is None:
         return Result(None, source.diagnostics)
-    return understand(source.value, parameters)
+    return understand(source.value, parameters, place)
 
 
 def require_facts(

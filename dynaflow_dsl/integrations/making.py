@@ -123,10 +123,16 @@ def read(schedule: str | os.PathLike[str], request: Request) -> ReadSchedule:
     path = schedule_name(schedule)
     folder = request.folder or default_folder(find_project(Path.cwd()))
     given = with_stored(request.given, pipeline.declared(path), folder)
-    file: ScheduleFile = settled(pipeline.read_schedule(path, given.parameters))
+    file: ScheduleFile = settled(
+        pipeline.read_schedule(path, given.parameters, _in_python)
+    )
     check_runs_one(file, path, "DFS830")
     files = ModuleFiles.of(folder, pipeline.module_name(file, path))
     return ReadSchedule(file, path, given, _stored(files))
+
+
+def _in_python(name: str) -> str:
+    return f'parameters["{name}"]'
 
 
 def make(

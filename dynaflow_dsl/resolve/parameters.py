@@ -1,4 +1,4 @@
-"""The parameters of a schedule: their defaults, and what the command line sets."""
+"""The parameters of a schedule: their defaults, and what is set from outside."""
 
 from __future__ import annotations
 
@@ -23,6 +23,22 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 _DECIMAL = re.compile(r"[+-]?[0-9]{1,18}(\.[0-9]{1,18})?")
 
 
+def on_command_line(name: str) -> str:
+    """How the command line names a parameter that it sets."""
+    return f"-P {name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is set from outside of the file, in words of a command line.
+
+    `place` names the parameter as whoever sets it does: `-P ways`.
+    """
+
+    text: str
+    place: str
+
+
 @dataclass(frozen=True, slots=True)
 class Argument:
     """A value that a `select` gives to a parameter, and where it does."""
@@ -33,7 +49,7 @@ class Argument:
 
 def resolve_parameters(
     declared: syntax.Schedule | syntax.Select,
-    given: Mapping[str, str | Argument],
+    given: Mapping[str, Setting | Argument],
     names: Names,
     found: list[Diagnostic],
     groups: Sequence[syntax.PartGroup] = (),
@@ -42,8 +58,8 @@ def resolve_parameters(
 
     `groups` are those that the schedule uses, whose kernels may read parameters too.
 
-    A default may use the parameters before it, and follows them when the command line
-    or the arguments of a `select` set those.
+    A default may use the parameters before it, and follows them when a setting from
+    outside or the arguments of a `select` set those.
     """
     values: dict[str, Value | None] = {}
     read = {symbol.name for symbol in symbols(_body(declared))}
@@ -61,8 +77,8 @@ def resolve_parameters(
             continue
         if name.text in given and value is not None:
             match given[name.text]:
-                case str() as text:
-                    value = _given(parameter, value, text, found)
+                case Setting() as setting:
+                    value = _set(parameter, value, setting, found)
                 case Argument() as argument:
                     value = _argued(parameter, value, argument, found)
         values[name.text] = value
@@ -80,14 +96,14 @@ def _body(declared: syntax.Schedule | syntax.Select) -> tuple[object, ...]:
 
 
 def check_given(
-    given: Mapping[str, str], schedules: Sequence[syntax.Schedule | syntax.Select]
+    given: Mapping[str, Setting], schedules: Sequence[syntax.Schedule | syntax.Select]
 ) -> Iterable[Diagnostic]:
-    """Refuse what the command line sets and nothing has a parameter for.
+    """Refuse what is set from outside and nothing has a parameter for.
 
     `schedules` are all of a file, or its `select` alone.
     """
     known = {item.name.text for each in schedules for item in each.parameters}
-    for name in given:
+    for name, setting in given.items():
         if name in known:
             continue
         place = None
@@ -97,7 +113,7 @@ def check_given(
             place = Label(schedules[0].name.span, text)
         yield Diagnostic(
             "DFS102",
-            f"-P {name}: there is no parameter '{name}'",
+            f"{setting.place}: there is no parameter '{name}'",
             place,
             helps=suggestions(name, known),
         )
@@ -139,16 +155,19 @@ def _fits(value: Value, default: Value) -> bool:
             return type(value) in (int, Fraction)
 
 
-def _given(
-    parameter: syntax.Argument, default: Value, text: str, found: list[Diagnostic]
+def _set(
+    parameter: syntax.Argument,
+    default: Value,
+    setting: Setting,
+    found: list[Diagnostic],
 ) -> Value | None:
-    """What the command line says, read as a value of the default's kind."""
-    value = _read(text, default)
+    """What is set from outside, read as a value of the default's kind."""
+    value = _read(setting.text, default)
     if value is None:
         found.append(
             Diagnostic(
                 "DFS108",
-                f"-P {parameter.name.text}={text}: this must be {_kind(default)}",
+                f"{setting.place}={setting.text}: this must be {_kind(default)}",
                 Label(parameter.span, f"the default is {written(default)}"),
             )
         )

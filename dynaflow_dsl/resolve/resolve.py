@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label, Result
@@ -16,7 +16,7 @@ from dynaflow_dsl.resolve.imports import (
     read_files,
 )
 from dynaflow_dsl.resolve.kernels import unused_kernels
-from dynaflow_dsl.resolve.parameters import check_given
+from dynaflow_dsl.resolve.parameters import Setting, check_given, on_command_line
 from dynaflow_dsl.resolve.schedule import ScheduleResolver
 from dynaflow_dsl.resolve.scopes import Scopes
 from dynaflow_dsl.resolve.select import resolve_select
@@ -30,14 +30,17 @@ def resolve(
     tree: SyntaxTree,
     imports: Reader = nothing_to_import,
     parameters: Mapping[str, str] | None = None,
+    place: Callable[[str], str] = on_command_line,
 ) -> Result[model.ScheduleFile]:
     """What a file says.
 
-    `imports` reads the files that it imports, and `parameters` are what the command
-    line sets, in its words. There is a value only when nothing is wrong.
+    `imports` reads the files that it imports, and `parameters` are what is set from
+    outside, in words of a command line; `place` says where it is, by its name. There is
+    a value only when nothing is wrong.
     """
     found: list[Diagnostic] = []
-    given = parameters or {}
+    texts = parameters or {}
+    given = {name: Setting(text, place(name)) for name, text in texts.items()}
     reference = _model(tree.model, found) if tree.model else None
     scopes = Scopes(read_files(tree, imports, found), found)
     scope = scopes.of(tree.source)
@@ -66,7 +69,7 @@ def resolve(
         return Result(None, _in_order(tree.source, list(dict.fromkeys(found))))
     digest = meaning_digest(reference, schedules, select)
     file = model.ScheduleFile(
-        reference, schedules, digest, tuple(sorted(given.items())), select
+        reference, schedules, digest, tuple(sorted(texts.items())), select
     )
     return Result(file)
 

@@ -11,7 +11,12 @@ from dynaflow_dsl.resolve.capture import resolve_captures
 from dynaflow_dsl.resolve.findings import Names, given_twice
 from dynaflow_dsl.resolve.groups import Groups
 from dynaflow_dsl.resolve.kernels import Kernels
-from dynaflow_dsl.resolve.parameters import Argument, listed, resolve_parameters
+from dynaflow_dsl.resolve.parameters import (
+    Argument,
+    Setting,
+    listed,
+    resolve_parameters,
+)
 from dynaflow_dsl.resolve.requirements import check_names
 from dynaflow_dsl.resolve.sections import SectionResolver, contents
 from dynaflow_dsl.resolve.split import resolve_split
@@ -32,14 +37,14 @@ class Statements:
 class ScheduleResolver:
     """Resolves one schedule; findings go into `found`, shared by the whole file.
 
-    `given` are the parameters that the command line or a `select` sets.
+    `given` are the parameters that somebody outside or a `select` sets.
     """
 
     def __init__(
         self,
         tree: syntax.Schedule,
         groups: Groups,
-        given: Mapping[str, str | Argument],
+        given: Mapping[str, Setting | Argument],
         found: list[Diagnostic],
         kernels: Kernels | None = None,
     ) -> None:

@@ -10,7 +10,12 @@ from fractions import Fraction
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.resolve import model
 from dynaflow_dsl.resolve.findings import Names, given_twice, unknown_name
-from dynaflow_dsl.resolve.parameters import Argument, listed, resolve_parameters
+from dynaflow_dsl.resolve.parameters import (
+    Argument,
+    Setting,
+    listed,
+    resolve_parameters,
+)
 from dynaflow_dsl.resolve.requirements import check_names
 from dynaflow_dsl.resolve.schedule import ScheduleResolver
 from dynaflow_dsl.resolve.scopes import FileScope, Scopes
@@ -27,7 +32,7 @@ def resolve_select(
     tree: syntax.Select,
     scope: FileScope,
     scopes: Scopes,
-    given: Mapping[str, str],
+    given: Mapping[str, Setting],
     found: list[Diagnostic],
 ) -> tuple[model.Select, tuple[model.Schedule, ...]]:
     """A select, and the schedules that it chooses, each with its arguments once.

@@ -10,7 +10,11 @@ import torch
 from dynaflow_dsl.integrations.dynamo.decisions import within_decisions
 from dynaflow_dsl.integrations.dynamo.frames import hold_equal
 from dynaflow_dsl.integrations.dynamo.model import Meaning, StepInput
-from dynaflow_dsl.integrations.dynamo.names import refuse_option, similar
+from dynaflow_dsl.integrations.dynamo.names import (
+    axes_text,
+    refuse_option,
+    similar,
+)
 from dynaflow_dsl.trace.failures import refuse
 
 
@@ -138,11 +142,11 @@ def said_of(steps: Sequence[StepInput], meaning: Meaning) -> Said:
         if named is None:
             continue
         if len(named) != item.tensor.ndim:
-            nones = ", ".join(["None"] * item.tensor.ndim)
+            axes = axes_text(_as_many(named, item.tensor.ndim))
             refuse_option(
                 f"the option 'dims' gives '{item.key}' {len(named)} axes, and it has "
                 f"{item.tensor.ndim}",
-                f'a name or None for each axis: "{item.key}": ({nones})',
+                f'a name or None for each axis: "{item.key}": {axes}',
             )
         for number, (name, size) in enumerate(zip(named, item.shape, strict=True)):
             if name is None:
@@ -166,6 +170,18 @@ def said_of(steps: Sequence[StepInput], meaning: Meaning) -> Said:
                 )
             open_at.setdefault(name, place)
     return Said(symbols, fixed, open_at, fixed_at)
+
+
+def _as_many(names: Sequence[str | None], count: int) -> list[str | None]:
+    """Names for so many axes: those given, with None for more, without some for fewer.
+
+    Of fewer axes None goes first, from the end.
+    """
+    kept = list(names)
+    while len(kept) > count:
+        nones = [k for k, name in enumerate(kept) if name is None]
+        del kept[nones[-1] if nones else -1]
+    return [*kept, *[None] * (count - len(kept))]
 
 
 def _check_open_everywhere(said: Said) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import NoReturn
 
@@ -19,3 +19,14 @@ def similar(name: object, known: Iterable[str]) -> tuple[str, ...]:
 def refuse_option(message: str, *helps: str) -> NoReturn:
     """Stop at an option that is wrong, by itself or for a graph."""
     raise DiagnosticError([Diagnostic("DFS820", message, helps=helps)])
+
+
+def axes_text(names: Sequence[str | None]) -> str:
+    """Names of axes as a user writes them, `("batch", None)`."""
+    words = ", ".join("None" if name is None else f'"{name}"' for name in names)
+    return f"({words},)" if len(names) == 1 else f"({words})"
+
+
+def in_options(name: str) -> str:
+    """How a parameter of a schedule is named among the options of a backend."""
+    return f'options["parameters"]["{name}"]'

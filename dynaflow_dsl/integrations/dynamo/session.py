@@ -31,6 +31,7 @@ from dynaflow_dsl.integrations.dynamo.modules import (
     GraphModuleFile,
     compile_graph,
 )
+from dynaflow_dsl.integrations.dynamo.names import in_options
 from dynaflow_dsl.integrations.dynamo.opening import Opening, unsaid
 from dynaflow_dsl.integrations.dynamo.options import Options
 from dynaflow_dsl.integrations.dynamo.places import module_files, take_place
@@ -384,7 +385,7 @@ def session(model: torch.nn.Module, options: Options) -> Session:
     A file that changed since is another schedule.
     """
     path = schedule_name(options.schedule)
-    read = pipeline.read_schedule(path, options.parameters)
+    read = pipeline.read_schedule(path, options.parameters, in_options)
     file = read.unwrap()
     check_runs_one(file, path, "DFS821")
     for known in _sessions.setdefault(model, []):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError, Label
 from dynaflow_dsl.integrations.dynamo.model import Inputs
-from dynaflow_dsl.integrations.dynamo.names import similar
+from dynaflow_dsl.integrations.dynamo.names import axes_text, similar
 from dynaflow_dsl.resolve.model import Schedule, ScheduleFile
 from dynaflow_dsl.runtime.model import Split
 
@@ -63,7 +63,7 @@ def no_dimension(
     first = next((item for item in inputs.steps if item.tensor.ndim), None)
     helps = []
     if first is not None:
-        axes = _axes((name, *[None] * (first.tensor.ndim - 1)))
+        axes = axes_text((name, *[None] * (first.tensor.ndim - 1)))
         helps.append(f'say where it is: options={{"dims": {{"{first.key}": {axes}}}}}')
         helps.append(
             "or mark its axes before the first call: "
@@ -96,7 +96,9 @@ def not_said(
     said = dims.get(key, (None,) * len(axes))
     number = next(k for k, name in enumerate(axes) if name != said[k])
     name = str(axes[number])
-    table = ", ".join(f'"{each}": {_axes(found)}' for each, found in missing.items())
+    table = ", ".join(
+        f'"{each}": {axes_text(found)}' for each, found in missing.items()
+    )
     found = _about_dimension(
         file,
         name,
@@ -137,12 +139,6 @@ def still_fixed(
 
 def _are(places: list[str]) -> str:
     return "are" if len(places) > 1 else "is"
-
-
-def _axes(names: tuple[str | None, ...]) -> str:
-    """Names of axes as a user writes them, `("batch", None)`."""
-    words = ", ".join("None" if name is None else f'"{name}"' for name in names)
-    return f"({words},)" if len(names) == 1 else f"({words})"
 
 
 def _about_dimension(

@@ -57,6 +57,11 @@ def options_of(config: Any) -> Options:
     return read_options({**given, "capture": False})
 
 
+def in_config(name: str) -> str:
+    """How a parameter of a schedule is named in the engine's configuration."""
+    return f"--additional-config {KEY}.parameters.{name}"
+
+
 def facts_of(config: Any) -> dict[str, Scalar]:
     """What schedules may require of the engine."""
     parallel = config.parallel_config

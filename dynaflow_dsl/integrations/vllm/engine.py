@@ -19,7 +19,12 @@ from dynaflow_dsl.integrations.dynamo.frames import NotScheduled
 from dynaflow_dsl.integrations.dynamo.modules import compile_graph, settle
 from dynaflow_dsl.integrations.dynamo.places import module_files
 from dynaflow_dsl.integrations.schedules import check_runs_one
-from dynaflow_dsl.integrations.vllm.config import check_splits, facts_of, options_of
+from dynaflow_dsl.integrations.vllm.config import (
+    check_splits,
+    facts_of,
+    in_config,
+    options_of,
+)
 from dynaflow_dsl.integrations.vllm.graphs import (
     calling_model,
     device_of,
@@ -71,7 +76,7 @@ def _scheduled(
     config: Any = model.vllm_config
     options = options_of(config)
     path = schedule_name(options.schedule)
-    file = pipeline.read_schedule(path, options.parameters).unwrap()
+    file = pipeline.read_schedule(path, options.parameters, in_config).unwrap()
     check_runs_one(file, path, "DFS821")
     check_splits(file, config)
     engine = read_graph(graph, examples, model)

@@ -142,6 +142,41 @@ def test_an_entry_of_a_size_that_nothing_has(dims: Any) -> None:
     assert ("did you mean 'tokens'?" in found.helps) == bool(dims)
 
 
+@pytest.mark.parametrize(
+    ("names", "way"),
+    [
+        (("batch",), '"x": ("batch", None)'),
+        ((), '"x": (None, None)'),
+        ((None, "batch", None), '"x": (None, "batch")'),
+        (("batch", "width", "batch"), '"x": ("batch", "width")'),
+    ],
+)
+def test_names_of_axes_are_kept_where_there_are_too_few_or_too_many(
+    names: Any, way: str, tmp_path: Path
+) -> None:
+    found = refused(step(schedule=write(tmp_path), dims={"x": names}))
+    assert found.helps == (f"a name or None for each axis: {way}",)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        (
+            {"ways": "many"},
+            'options["parameters"]["ways"]=many: this must be a whole number of at '
+            "most 18 digits",
+        ),
+        ({"wais": 3}, 'options["parameters"]["wais"]: there is no parameter \'wais\''),
+    ],
+)
+def test_a_parameter_is_named_as_it_was_given(
+    parameters: Any, said: str, tmp_path: Path
+) -> None:
+    text = HALVES.replace("halves:", "halves(ways = 2):").replace("into 2", "into ways")
+    path = write(tmp_path, text)
+    assert refused(step(schedule=path, parameters=parameters)).message == said
+
+
 def test_a_module_is_a_python_file_or_a_folder(tmp_path: Path) -> None:
     found = refused(step(schedule=write(tmp_path), module="x.txt"))
     assert (found.code, found.message) == (
