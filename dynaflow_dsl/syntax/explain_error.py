@@ -11,6 +11,7 @@ from lark import Lark, Token, UnexpectedCharacters, UnexpectedInput, UnexpectedT
 
 from dynaflow_dsl.diagnostics import Diagnostic, Label
 from dynaflow_dsl.source import Source, Span
+from dynaflow_dsl.syntax.forms import FORMS, HABITS, forms_for, is_call
 from dynaflow_dsl.syntax.layout import LogicalLine
 from dynaflow_dsl.syntax.mistakes import Mistake, Place, error_keys, known_mistakes
 from dynaflow_dsl.syntax.operations_in import ways_to_group, without_in
@@ -32,36 +33,6 @@ _KINDS = {
     "$END": "end of file",
 }
 _STRUCTURE = ("_NL", "_DEDENT", "$END")
-
-# Words that people bring from Python and YAML, and the keyword that does the same.
-_HABITS = {
-    "assert": "require",
-    "case": "when",
-    "class": "schedule",
-    "def": "schedule",
-    "default": "else",
-    "elif": "when",
-    "for": "each",
-    "group": "parts",
-    "if": "when",
-    "import": "from",
-    "include": "from",
-    "otherwise": "else",
-    "parallel": "order",
-    "switch": "select",
-    "timeline": "order",
-}
-_FORMS = {
-    "each": "each NAME in PATH:",
-    "else": "else: SCHEDULE",
-    "from": 'from "FILE.dfs" import NAME',
-    "order": "order:",
-    "parts": "parts NAME:",
-    "require": "require CONDITION",
-    "schedule": "schedule NAME:",
-    "select": "select NAME:",
-    "when": "when CONDITION: SCHEDULE",
-}
 
 _CLOSING = {")": "(", "]": "["}
 
@@ -141,13 +112,13 @@ def _unexpected_word(
 ) -> Diagnostic:
     word = error.token
     accepted = sorted(error.accepts)
-    meant = _HABITS.get(word.lower()) if word.type == "NAME" else None
+    meant = HABITS.get(word.lower()) if word.type == "NAME" else None
     if meant is not None and meant in _literals(accepted, tables):
         return Diagnostic(
             "DFS004",
             f"unexpected '{word}'",
             Label(_place(word, source, lines, "word"), "no word of the language"),
-            helps=(f"write {_FORMS[meant]}",),
+            helps=(f"write {FORMS[meant]}",),
         )
     known = known_mistakes()
     for key in error_keys(error, tables):
@@ -162,12 +133,31 @@ def _unexpected_word(
             Label(_place(word, source, lines, "word"), "opened nowhere"),
             helps=(f"remove it, or add '{_CLOSING[word]}'",),
         )
+    text, before = _statement(word, source, lines)
+    label = _expected(accepted, tables)
+    if is_call(word, before):
+        label = "a statement is no call"
+    similar = _similar(word, accepted, tables)
     return Diagnostic(
         "DFS004",
         f"unexpected {_shown(word)}",
-        Label(_place(word, source, lines, "word"), _expected(accepted, tables)),
-        helps=_similar(word, accepted, tables),
+        Label(_place(word, source, lines, "word"), label),
+        helps=similar or forms_for(text, before, _literals(accepted, tables)),
     )
+
+
+def _statement(
+    word: Token, source: Source, lines: Sequence[LogicalLine]
+) -> tuple[str, str]:
+    """The statement of a word from its first one on, and what stands before the word.
+
+    The end of a line is of the line that it ends.
+    """
+    start = int(word.start_pos or 0)
+    line = last_line(lines, start - 1 if word.type in _STRUCTURE else start)
+    if line is None:
+        return "", ""
+    return source.text[line.start : line.end], source.text[line.start : start]
 
 
 def _mistake(

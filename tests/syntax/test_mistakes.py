@@ -7,6 +7,7 @@ import pytest
 
 from dynaflow_dsl.source import Source
 from dynaflow_dsl.syntax import parse
+from dynaflow_dsl.syntax.forms import FORMS
 from dynaflow_dsl.syntax.mistakes import (
     Mistake,
     mistake_table,
@@ -87,3 +88,61 @@ def test_an_unknown_key_is_refused(tmp_path: Path) -> None:
     file.write_text("code: DFS004\nmessage: a\nhepl: b\n---\ndfs 1\n")
     with pytest.raises(ValueError, match="hepl"):
         read_mistake(file)
+
+
+# Files in which a statement may stand, by its keyword, and what may stand below it.
+TOP, BODY = "dfs 1\n\n{}\n", "dfs 1\n\nschedule s:\n    {}\n"
+FILES = {
+    **dict.fromkeys(FORMS, BODY),
+    **dict.fromkeys(("from", "kernel", "model"), TOP),
+    "each": f"{BODY}        use a\n",
+    "else": "dfs 1\n\nselect s:\n    when a: b\n    {}\n",
+    "equal": "dfs 1\n\nselect s:\n    {}\n    when a: b\n    else: c\n",
+    "order": f"{BODY}        a\n",
+    "parts": f"{TOP}    part a = .b\n",
+    "schedule": f"{TOP}    use a\n",
+    "select": f"{TOP}    when a: b\n    else: c\n",
+    "stagger": BODY.format("each l in .m:\n        {}\n            a"),
+    "when": "dfs 1\n\nselect s:\n    {}\n    else: c\n",
+}
+# A condition may stand in brackets.
+NO_CALLS = {*FORMS} - {"require", "when"}
+
+
+@pytest.mark.parametrize("keyword", sorted(NO_CALLS))
+def test_a_statement_as_a_call_gets_its_form(keyword: str) -> None:
+    for arguments in ("(a, 2)", '("a")', "(a = [1])", "(a):", "()"):
+        text = FILES[keyword].format(f"{keyword}{arguments}")
+        first = parse(Source("a.dfs", text)).diagnostics[0]
+        assert first.primary is not None
+        assert first.primary.text == "a statement is no call"
+        assert first.helps == (f"write {FORMS[keyword]}",)
+
+
+@pytest.mark.parametrize("keyword", sorted(FORMS))
+def test_the_form_of_a_statement_can_be_read(keyword: str) -> None:
+    form = FORMS[keyword].replace("SELECTOR", ".a").replace("PATH", ".a")
+    assert parse(Source("a.dfs", FILES[keyword].format(form))).ok
+
+
+@pytest.mark.parametrize(
+    ("statement", "keyword"),
+    [
+        ("side = stream()", "stream"),
+        ("attn = part(.b)", "part"),
+        ("attn = .b", "part"),
+        ("split batch, 2", "split"),
+        ("capture batch = [1]", "capture"),
+        ("use a()", "use"),
+    ],
+)
+def test_a_statement_with_other_signs_gets_its_form(
+    statement: str, keyword: str
+) -> None:
+    first = parse(Source("a.dfs", FILES[keyword].format(statement))).diagnostics[0]
+    assert first.helps == (f"write {FORMS[keyword]}",)
+
+
+def test_what_is_wrong_with_a_selector_is_no_matter_of_its_statement() -> None:
+    text = FILES["part"].format("part a = .b .c")
+    assert parse(Source("a.dfs", text)).diagnostics[0].helps == ()
