@@ -13,7 +13,7 @@ from torch.export import Dim
 
 from dynaflow_dsl.trace.export import storage_of, wraps_tensors
 from dynaflow_dsl.trace.failures import refuse
-from dynaflow_dsl.trace.model import TraceSpec
+from dynaflow_dsl.trace.model import TraceSpec, multiple
 
 # Odd and distinct, so that a size which the model's code fixes is seldom mistaken for
 # one that it has anyway.
@@ -135,14 +135,6 @@ def describe(spec: TraceSpec, entry: str, adapter: torch.nn.Module) -> Call:
     return Call(entry, tuple(copies), tuple(shapes), tuple(inputs), tuple(signature))
 
 
-def multiple(axis: str) -> tuple[int, str]:
-    """The factor and the dimension of an axis: (16, "batch") for `16 * batch`."""
-    factor, star, name = axis.partition("*")
-    if star and factor.strip().isdigit():
-        return int(factor), name.strip()
-    return 1, axis
-
-
 def _parameter_names(adapter: torch.nn.Module) -> list[str]:
     parameters = inspect.signature(adapter.forward).parameters.values()
     positional = (
@@ -179,6 +171,30 @@ def _check_names(
                     f"'dims' of '{key}' names {name}, a dimension without bounds",
                     helps=(f'Add it: dimensions={{"{name}": (1, None)}}.',),
                 )
+    _check_bounds(spec, names)
+
+
+def _check_bounds(spec: TraceSpec, names: list[str]) -> None:
+    """Refuse bounds of what no axis is called in any entry: its size would be fixed."""
+    tables = map(spec.dims_of, spec.entries)
+    axes = (axis for dims in tables for each in dims.values() for axis in each if axis)
+    named = {multiple(axis)[1] for axis in axes}
+    for name in spec.dimensions:
+        if name in named:
+            continue
+        close = get_close_matches(name, named, 1)
+        helps = [f"did you mean '{close[0]}'?"] if close else []
+        argument = next(iter(names), "x")
+        refuse(
+            f"'dimensions' of the target has bounds for {name}, and 'dims' gives no "
+            "axis this name",
+            helps=(
+                *helps,
+                f'say which axes it is: dims={{"{argument}": ("{name}", ...)}}, with a '
+                "name or None for each axis; or, where the size is always the same, "
+                "leave it out",
+            ),
+        )
 
 
 def _check_distinct(entry: str, names: list[str], given: tuple[Any, ...]) -> None:

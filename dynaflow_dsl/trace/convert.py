@@ -10,7 +10,7 @@ from dynaflow_dsl.graph.model import (
     Graph,
     Input,
 )
-from dynaflow_dsl.trace.arguments import Call, InputSpec, multiple
+from dynaflow_dsl.trace.arguments import Call, InputSpec
 from dynaflow_dsl.trace.calls import check_calls, operation
 from dynaflow_dsl.trace.decisions import check_squeezes
 from dynaflow_dsl.trace.export import (
@@ -20,7 +20,7 @@ from dynaflow_dsl.trace.export import (
 )
 from dynaflow_dsl.trace.failures import refuse
 from dynaflow_dsl.trace.lines import line_of_stack
-from dynaflow_dsl.trace.model import TraceSpec
+from dynaflow_dsl.trace.model import TraceSpec, multiple
 from dynaflow_dsl.trace.normalise import (
     normalise,
 )

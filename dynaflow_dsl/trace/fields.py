@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import torch
 
-from dynaflow_dsl.trace.model import Entry, Persistent, TraceSpec
+from dynaflow_dsl.trace.model import Entry, Persistent, TraceSpec, multiple
 
 
 def wrong_field(spec: TraceSpec) -> str | None:
@@ -120,8 +120,8 @@ def _is_another_entrys(name: str, key: str, spec: TraceSpec) -> bool:
     )
 
 
-def _named(dims: Mapping[str, tuple[str | None, ...]]) -> set[str | None]:
-    return {name for axes in dims.values() for name in axes}
+def _named(dims: Mapping[str, tuple[str | None, ...]]) -> set[str]:
+    return {multiple(name)[1] for axes in dims.values() for name in axes if name}
 
 
 def _wrong_phases(key: str, entry: Entry, spec: TraceSpec) -> str | None:

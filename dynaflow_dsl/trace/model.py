@@ -76,7 +76,8 @@ class TraceSpec:
     `entries` are the ways to call the adapter, by name. `dims` names the dimensions of
     arguments, `"input_ids": ("batch", None)`, or of every tensor of a list, `"keys.*"`;
     an axis may be a multiple, `"16 * batch"`. Arguments left out are static.
-    `dimensions` holds the inclusive bounds of each name, None for no upper bound.
+    `dimensions` holds the inclusive bounds of each of these names, None for no upper
+    bound.
     `persistent` are arguments whose address never changes.
     `disjoint` names arguments without named dimensions (or lists of such) of which each
     row reads and writes places of its own, which another argument says: paged caches.
@@ -112,3 +113,11 @@ class TraceSpec:
     def adapted(self) -> torch.nn.Module:
         """The module that the entries' arguments are for."""
         return self.model if self.adapter is None else self.adapter(self.model)
+
+
+def multiple(axis: str) -> tuple[int, str]:
+    """The factor and the dimension of an axis: (16, "batch") for `16 * batch`."""
+    factor, star, name = axis.partition("*")
+    if star and factor.strip().isdigit():
+        return int(factor), name.strip()
+    return 1, axis

@@ -325,6 +325,15 @@ def test_factorisations_look_at_what_they_say_of_themselves() -> None:
     assert waits_on_host(operation(graph_of(module(forward), X), "linalg_inv"))
 
 
-def test_a_dimension_that_no_argument_has_is_none_of_the_entry() -> None:
+def test_a_dimension_of_another_entry_is_none_of_this_one() -> None:
     model = module(lambda self, x: x + 1)
-    assert graph_of(model, (3, 4), dimensions={"batch": (1, 64)}).dimensions == ()
+    fixed, named = spec_of(model, (3, 4)), spec_of(model, ("batch", 4))
+    own = replace(named.entries["run"], dims=named.dims)
+    spec = replace(
+        fixed,
+        entries={"one": fixed.entries["run"], "several": own},
+        dimensions=named.dimensions,
+    )
+    one, several = trace(spec, "m:target", {}).unwrap().graphs
+    assert one.dimensions == ()
+    assert several.dimensions == (("batch", 1, None),)

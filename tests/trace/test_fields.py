@@ -137,6 +137,12 @@ def test_right_fields_are_left_alone() -> None:
     assert wrong_field(spec) is None
 
 
+def test_a_multiple_names_its_dimension() -> None:
+    spec = spec_of(MODEL, X, dims={"input": ("2 * batch", None)})
+    assert "batch" in spec.dimensions
+    assert wrong_field(spec) is None
+
+
 def test_an_adapter_must_make_a_module() -> None:
     spec = spec_of(MODEL, X, adapter=lambda model: None)
     assert "'adapter' of the target returns a NoneType" in refusal(spec).message

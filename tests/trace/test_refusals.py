@@ -236,6 +236,23 @@ def test_arguments_must_be_tensors() -> None:
     assert "must return a tuple" in refusal(spec).message
 
 
+def test_bounds_are_of_an_axis_of_some_entry() -> None:
+    model = module(lambda self, tokens: tokens + 1)
+
+    def refused(*shape: int | str, **bounds: tuple[int, int | None]) -> Any:
+        return refusal(spec_of(model, shape, dimensions=bounds))
+
+    forgotten = refused(3, 4, batch=(1, 64))
+    assert forgotten.message == (
+        "'dimensions' of the target has bounds for batch, and 'dims' gives no axis "
+        "this name"
+    )
+    (way,) = forgotten.helps
+    assert way.startswith('say which axes it is: dims={"tokens": ("batch", ...)}')
+    misspelt = refused("batch", 4, batch=(1, 64), btach=(1, 8))
+    assert misspelt.helps[0] == "did you mean 'batch'?"
+
+
 def test_dims_must_name_arguments_and_fit_the_examples() -> None:
     model = module(lambda self, tokens: tokens + 1)
 
