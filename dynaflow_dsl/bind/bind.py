@@ -13,6 +13,7 @@ from dynaflow_dsl.bind.faults import (
     foreign_write,
     handed_on,
     layers_differ,
+    nothing_left,
     own_tensor_returned,
     scope_span,
 )
@@ -46,7 +47,7 @@ from dynaflow_dsl.bind.weights import (
     with_fetches,
     without_fetches,
 )
-from dynaflow_dsl.diagnostics import Diagnostic, Label, Result, Severity
+from dynaflow_dsl.diagnostics import Diagnostic, Result, Severity
 from dynaflow_dsl.graph.model import Graph, Operation
 from dynaflow_dsl.resolve.model import Schedule, Section
 from dynaflow_dsl.resolve.split import least_rows, never_cut
@@ -214,12 +215,7 @@ def _missing(
                 continue
             lacking = next(i for i in range(len(mine)) if i not in have)
             if not have:
-                yield Diagnostic(
-                    "DFS201",
-                    f"part {part.name} holds no operation",
-                    Label(part.selector.span, "nothing is left for it"),
-                    helps=("remove the part, or take less into the others",),
-                )
+                yield nothing_left(part)
             else:
                 where = (mine[lacking], mine[have[0]])
                 reason = "the first has no such operations"

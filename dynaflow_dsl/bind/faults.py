@@ -206,6 +206,21 @@ def against_order(
     )
 
 
+def nothing_left(part: Part) -> Diagnostic:
+    """A part for which the others leave nothing."""
+    note = (
+        "what follows all parts, such as a head, and what comes before them runs "
+        "anyway, once on the whole batch"
+    )
+    return Diagnostic(
+        "DFS201",
+        f"part {part.name} holds no operation",
+        Label(part.selector.span, "nothing is left for it"),
+        notes=(note,) if contains_rest(part.selector) else (),
+        helps=("remove the part, or take less into the others",),
+    )
+
+
 def layers_differ(
     section: Section,
     part: Part | None,

@@ -116,6 +116,16 @@ def test_a_part_that_others_leave_nothing_for() -> None:
     assert found.code == "DFS201"
     assert found.message == "part none holds no operation"
     assert marked(found) == ".attn - attn"
+    assert found.notes == ()
+
+
+def test_a_rest_that_was_to_be_what_follows_the_layers() -> None:
+    found = fault("attn = .attn + .norm\nmlp = .mlp\nhead = rest", MODEL)
+    assert found.message == "part head holds no operation"
+    assert found.notes == (
+        "what follows all parts, such as a head, and what comes before them runs "
+        "anyway, once on the whole batch",
+    )
 
 
 def test_a_part_that_some_layers_have_nothing_for() -> None:
