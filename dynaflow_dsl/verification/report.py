@@ -47,9 +47,11 @@ class Comparison:
 
     `tolerance` is None where every bit had to be equal; else it bounds the largest
     difference relative to the largest magnitude of the tensor it was found in.
-    `largest` is over all tensors. `because` says why less than the usual was asked for.
-    `phases` are the rows of each phase, for steps that are cut by phase. `dimension` is
-    what `batch` is the size of, and empty where there is none.
+    `largest` is over all `tensors`: so many `outputs` of the step, its `inputs` as the
+    step left them, and, where it changes any, buffers of the model. `because` says why
+    less than the usual was asked for. `phases` are the rows of each phase, for steps
+    that are cut by phase. `dimension` is what `batch` is the size of, and empty where
+    there is none.
     """
 
     batch: int
@@ -58,6 +60,8 @@ class Comparison:
     tolerance: float | None
     largest: float
     tensors: int
+    outputs: int
+    inputs: int
     difference: Difference | None
     because: str = ""
     phases: Phases = ()
@@ -82,8 +86,22 @@ class Comparison:
         size = step_size(self.batch, self.phases, self.dimension)
         return (
             f"{size}: {self.what} against {self.against}: {verdict}, "
-            f"{self.tensors} tensors{because}"
+            f"{self._compared()}{because}"
         )
+
+    def _compared(self) -> str:
+        """What the tensors are: `1 output, 3 inputs afterwards, 1 buffer`."""
+        buffers = self.tensors - self.outputs - self.inputs
+        said = [_counted(self.outputs, "output")]
+        if self.inputs:
+            said.append(f"{_counted(self.inputs, 'input')} afterwards")
+        if buffers:
+            said.append(_counted(buffers, "buffer"))
+        return ", ".join(said)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from dynaflow_dsl.runtime.distances import (
     usual_magnitude,
 )
 from dynaflow_dsl.verification.report import Comparison, Difference
-from dynaflow_dsl.verification.state import ModelState, same_bits
+from dynaflow_dsl.verification.state import BUFFER, ModelState, same_bits
 
 
 def compare(
@@ -32,7 +32,7 @@ def compare(
     allowed: float | None = None,
     because: str = "",
 ) -> Comparison:
-    """Compare two runs tensor by tensor: outputs first, then `names`, the inputs.
+    """Compare two runs tensor by tensor: outputs first, then `names`: inputs, buffers.
 
     `allowed` is how far tensors may be apart instead of what is usual for their dtypes,
     and `because` says why. Tensors near zero are judged beside the usual magnitude
@@ -70,6 +70,8 @@ def compare(
         tolerance=None if exact else max(tolerances, default=0.0),
         largest=largest,
         tensors=len(expected),
+        outputs=outputs,
+        inputs=sum(not name.startswith(BUFFER) for name in names),
         difference=difference,
         because=because,
     )

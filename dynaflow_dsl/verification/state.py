@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
+# What a buffer's name begins with, where it stands among those of inputs.
+BUFFER = "buffer "
+
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
@@ -34,7 +37,7 @@ class ModelState:
                     if tensor is None or id(tensor) in known:
                         continue
                     known.add(id(tensor))
-                    label = f"buffer {path}.{name}" if path else f"buffer {name}"
+                    label = BUFFER + (f"{path}.{name}" if path else name)
                     content = tensor.detach().clone()
                     self._buffers[label] = Buffer(submodule, name, tensor, content)
 

@@ -163,6 +163,8 @@ def test_an_entry_of_fixed_sizes_is_run_once(
     workspace: Workspace, capsys: Capture
 ) -> None:
     workspace.change(workspace.targets, 'dims={"x": ("batch", None)},', "")
+    workspace.change(workspace.targets, 'dimensions={"batch": (1, 64)},', "")
+    workspace.change(workspace.targets, 'sizes["batch"]', "4")
     workspace.change(workspace.schedule, "    split batch into 2 as half\n\n", "")
     workspace.change(workspace.schedule, "stagger half by 1:", "order:")
     assert run(["verify", "stack.dfs", "--text-only"]) == 0
@@ -306,7 +308,7 @@ def test_a_buffer_that_the_model_counts_in(
     assert run(VERIFY) == 0
     output = capsys.readouterr().out
     assert "batch 5: text against model: equal within" in output
-    assert "3 tensors" in output
+    assert "1 output, 1 input afterwards, 1 buffer" in output
     workspace.change(workspace.module, "aten.add_.Tensor(", "aten.add.Tensor(")
     assert run(VERIFY) == 1
     assert "buffer steps differs by" in capsys.readouterr().out

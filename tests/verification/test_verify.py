@@ -133,7 +133,9 @@ def test_the_report_names_what_was_unordered(
         ("attn[1]", "mlp[0]"),
     )
     lines = list(report.lines())
-    assert lines[1].endswith("text against reference: equal bit for bit, 10 tensors")
+    assert lines[1].endswith(
+        "text against reference: equal bit for bit, 1 output, 9 inputs afterwards"
+    )
     assert "equal within 1e-04 (largest" in lines[2]
 
 
