@@ -130,7 +130,7 @@ def command(
     _check_names(names)
     with joined_ranks(reporter, rank_seconds) as meet:
         for path in files:
-            with met(reporter, meet), going_on(reporter):
+            with met(reporter, meet), going_on(reporter, path):
                 _bench_file(reporter, path, wanted, request, meet)
     return reporter.code
 

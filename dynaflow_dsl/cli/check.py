@@ -40,7 +40,7 @@ def command(
     files = chosen_files(project, paths)
     given = given_by_file(Given(parameters, facts), project, files)
     for path in files:
-        with going_on(reporter):
+        with going_on(reporter, path):
             _check(reporter, path, graph, given[path])
     return reporter.code
 

@@ -124,12 +124,12 @@ def command(
         reporter.show(clashes)
         return reporter.code
     for path in files:
-        with going_on(reporter):
+        with going_on(reporter, path):
             _compile(reporter, path, request, declared)
     if check or prune:
         for orphan in find_orphans(request.folder, files):
             if prune:
-                with going_on(reporter):
+                with going_on(reporter, orphan.name):
                     remove_orphan(orphan, reporter)
             else:
                 found = show_orphan(orphan, paths, project, request.folder)
@@ -228,7 +228,7 @@ def _show_program(
         return
     ways = by_call(path, write=False) if called else BY_PROGRAM
     found = told(compare_text(name, stored, file.digest), ways)
-    reporter.show([replace(each, about=path) for each in found])
+    reporter.show(found)
     if not found:
         reporter.say(
             f"{name}: up to date by its text; the program that {does} compares the "

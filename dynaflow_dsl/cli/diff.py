@@ -79,7 +79,7 @@ def command(
         return reporter.code
     changed = changed_files(revision, paths)
     for each in changed:
-        with going_on(reporter):
+        with going_on(reporter, each.new or each.old or ""):
             before = after = None
             if each.old is not None:
                 before = _version(reporter, *read_revision(revision, each.old))

@@ -46,7 +46,7 @@ def command(reporter: Reporter, paths: tuple[str, ...], check: bool, diff: bool)
         _format_stdin(reporter, check=check, diff=diff)
         return reporter.code
     for path in chosen_files(project, paths, default="."):
-        with going_on(reporter):
+        with going_on(reporter, path):
             _format_file(reporter, path, check=check, diff=diff)
     return reporter.code
 

@@ -115,6 +115,7 @@ def command(
     file = schedule_file(path)
     given = given_by_file(Given(parameters, facts), project, [file])
     wanted = Wanted(project, model, model_arguments, given)
+    reporter.about = file
     request = Request(size, device, runs, not text_only, not eager)
     with joined_ranks(reporter, rank_seconds, all_or_none=True), faults_shown(reporter):
         made = make_to_run(reporter, file, wanted)

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, TextIO, TypeVar, get_args
 
@@ -61,6 +61,8 @@ class Reporter:
     where stdout is closed; what a model prints meanwhile goes to stderr. `chosen` says
     that the command line named the format. One that is `silent` is of a rank for which
     another one tells how it goes. `first_error` is code and message of the first one.
+    `about` is the file that the command works on: a finding without a place is about
+    that one, unless it says another.
     """
 
     format: Form = "full"
@@ -69,6 +71,7 @@ class Reporter:
     chosen: bool = False
     silent: bool = False
     first_error: str = ""
+    about: str | None = None
     _diagnostics: list[Diagnostic] = field(default_factory=list)
     _results: list[object] = field(default_factory=list)
     _seen: set[str] = field(default_factory=set)
@@ -80,7 +83,11 @@ class Reporter:
         file that others import is read again for each of them; what is wrong with it is
         shown once, and so is what is wrong with text that is used in several places.
         """
-        shown = tuple(each for each in once(diagnostics) if self._is_new(each))
+        shown = tuple(
+            replace(each, about=each.about or self.about)
+            for each in once(diagnostics)
+            if self._is_new(each)
+        )
         self.code = max([self.code, *map(_exit_code, shown)])
         errors = (each for each in shown if each.severity is Severity.ERROR)
         if not self.first_error and (first := next(errors, None)) is not None:

@@ -45,12 +45,13 @@ def chosen_files(
 
 
 @contextmanager
-def going_on(reporter: Reporter) -> Iterator[None]:
+def going_on(reporter: Reporter, path: str) -> Iterator[None]:
     """Work on one file of several: whatever fails is shown, and the next one follows.
 
     Bad usage is not of one file and ends the command, and so does output that nobody
     takes any more.
     """
+    reporter.about = path
     try:
         yield
     except DiagnosticError as error:
@@ -59,3 +60,5 @@ def going_on(reporter: Reporter) -> Iterator[None]:
         raise
     except Exception as error:
         reporter.show([internal_error(error)])
+    finally:
+        reporter.about = None

@@ -76,7 +76,7 @@ def command(
         raise click.UsageError(f"{several} are different views: give one of them")
     (view,) = chosen
     project = current_project(reporter)
-    path = schedule_file(file)
+    reporter.about = path = schedule_file(file)
     given = Given(parameters, facts).over(project.settings(path).given)
     schedules = read_schedule(reporter, path, given.parameters)
     if schedules is None:

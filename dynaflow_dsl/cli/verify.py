@@ -155,7 +155,7 @@ def command(
     )
     with joined_ranks(reporter, rank_seconds) as meet:
         for path in files:
-            with met(reporter, meet), going_on(reporter):
+            with met(reporter, meet), going_on(reporter, path):
                 _verify_file(reporter, path, request, several=len(files) > 1)
     return reporter.code
 

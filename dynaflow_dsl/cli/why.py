@@ -39,7 +39,7 @@ def command(
     snapshot of the model (see `dfsc trace`).
     """
     project = current_project(reporter)
-    path = schedule_file(file)
+    reporter.about = path = schedule_file(file)
     given = Given(parameters, facts).over(project.settings(path).given)
     schedules = read_schedule(reporter, path, given.parameters)
     if schedules is None:

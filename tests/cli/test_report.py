@@ -3,8 +3,11 @@ import sys
 
 import pytest
 
+from dynaflow_dsl.cli.foreign import faults_shown
 from dynaflow_dsl.cli.report import ExitCode, Reporter
-from dynaflow_dsl.diagnostics import Diagnostic, Severity
+from dynaflow_dsl.cli.running import going_on
+from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError, Severity
+from dynaflow_dsl.runtime import RuntimeFault
 
 ERROR = Diagnostic("DFS201", "nothing matches")
 WARNING = Diagnostic("DFS502", "another model", severity=Severity.WARNING)
@@ -83,3 +86,28 @@ def test_one_rank_writes_the_document_and_others_what_is_wrong() -> None:
         reporter.show([WARNING] if code is None else [Diagnostic(code, "wrong")])
         reporter.close()
         assert bool(output.getvalue()) is written
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeFault("DFS806", "the kernel gives something else"),
+        DiagnosticError([Diagnostic("DFS110", "the target raised ValueError")]),
+        ValueError("a defect"),
+    ],
+)
+def test_what_has_no_place_is_about_the_file_at_hand(
+    error: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reporter = Reporter("github")
+    with going_on(reporter, "schedules/halves.dfs"), faults_shown(reporter):
+        raise error
+    with going_on(reporter, "other.dfs"):
+        reporter.show([Diagnostic("DFS503", "an orphan", about="executors/old.py")])
+    reporter.show([ERROR])
+    first, second, last = (
+        line.partition(",title=")[0] for line in capsys.readouterr().err.splitlines()
+    )
+    assert first == "::error file=schedules/halves.dfs"
+    assert second == "::error file=executors/old.py"
+    assert "file=" not in last
