@@ -38,6 +38,15 @@ class Elsewhere(nn.Module):
         return x
 
 
+class Adapter(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, input):
+        return self.model(input)
+
+
 def model():
     return nn.Sequential(Block(), Block()).eval()
 
@@ -48,6 +57,8 @@ def stack():
         entries={"run": Entry(lambda sizes: (torch.randn(sizes["batch"], 4),))},
         dims={"input": ("batch", None)},
         dimensions={"batch": (1, None)},
+        adapter=Adapter,
+        root="model",
     )
 '''
 HELPERS = "import torch\n\n\ndef squashed(x):\n    return torch.sigmoid(x)\n"
@@ -83,6 +94,13 @@ def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def load(module: ModuleType, name: str, old: str, new: str) -> object:
     """What loading gives in a process that starts after the edit."""
+    edit(name, old, new)
+    model = importlib.import_module(NAMES[0]).model()
+    return module.load(model, compile=False)
+
+
+def edit(name: str, old: str, new: str) -> None:
+    """Edit a file before a process starts."""
     path = Path(f"{name}.py")
     text = path.read_text(encoding="utf-8")
     assert old in text
@@ -90,8 +108,6 @@ def load(module: ModuleType, name: str, old: str, new: str) -> object:
     for each in NAMES:
         sys.modules.pop(each, None)
     importlib.invalidate_caches()
-    model = importlib.import_module(NAMES[0]).model()
-    return module.load(model, compile=False)
 
 
 @pytest.mark.parametrize(
@@ -155,3 +171,19 @@ def test_changed_code_is_refused_with_its_name_and_file(
         load(compiled, name, old, new)
     assert caught.value.code == "DFS801"
     assert said in caught.value.message
+
+
+def test_an_adapter_that_changed_is_seen_by_whoever_traces(
+    compiled: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`load` is given the model, and knows nothing of what is around it."""
+    given = ("net_of_a_test", "self.model(input)", "self.model(input) * 2")
+    assert isinstance(load(compiled, *given), Executor)
+    model = importlib.import_module(NAMES[0]).model()
+    with pytest.raises(LoadError, match="DFS801"):
+        compiled.load(model, compile=False, check="full")
+    capsys.readouterr()
+    assert run(["compile", "--check", "halves.dfs"]) == 1
+    assert "error[DFS502]" in capsys.readouterr().err
+    assert run(["compile", "halves.dfs"]) == 0
+    assert run(["compile", "--check", "halves.dfs"]) == 0
