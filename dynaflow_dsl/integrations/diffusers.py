@@ -17,7 +17,7 @@ from diffusers import ModelMixin
 
 from dynaflow_dsl.integrations.arguments import check_arguments, given_by
 from dynaflow_dsl.integrations.denoising import DenoiserForward, Loading, kind_of
-from dynaflow_dsl.integrations.errors import ScheduleError, without_frames
+from dynaflow_dsl.integrations.errors import ScheduleError, no_model_of, without_frames
 from dynaflow_dsl.integrations.forwards import (
     CallReport,
     attach,
@@ -81,9 +81,7 @@ def schedule(
         check=check,
     )
     if not isinstance(model, ModelMixin):
-        raise ScheduleError(
-            "DFS830", f"a {type(model).__name__} is no model of diffusers."
-        )
+        raise no_model_of("diffusers", model)
     kind = kind_of(model)
     check_free(model)
     if model.training:

@@ -8,6 +8,7 @@ from typing import ParamSpec, TypeVar
 
 from dynaflow_dsl.diagnostics import DiagnosticError
 from dynaflow_dsl.runtime import RuntimeFault
+from dynaflow_dsl.trace.model import TraceSpec
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -19,6 +20,14 @@ class ScheduleError(RuntimeFault):
     DFS830: the model, the schedule or the module is not of a kind that the library's
     loop can run. DFS831: a call cannot run scheduled, and it was asked to be an error.
     """
+
+
+def no_model_of(library: str, given: object) -> ScheduleError:
+    """What is given is no model of a library; a trace target's spec holds one."""
+    message = f"a {type(given).__name__} is no model of {library}."
+    if isinstance(given, TraceSpec):
+        message += " Its model is `spec.model`."
+    return ScheduleError("DFS830", message)
 
 
 def without_frames(function: Callable[P, T]) -> Callable[P, T]:

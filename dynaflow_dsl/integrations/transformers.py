@@ -20,7 +20,7 @@ from dynaflow_dsl.cli.stored import IN_MEMORY
 from dynaflow_dsl.integrations.agreement import disagreement
 from dynaflow_dsl.integrations.arguments import check_arguments, given_by
 from dynaflow_dsl.integrations.decoding import DecoderForward, Lengths, lengths_of
-from dynaflow_dsl.integrations.errors import ScheduleError, without_frames
+from dynaflow_dsl.integrations.errors import ScheduleError, no_model_of, without_frames
 from dynaflow_dsl.integrations.forwards import (
     CallReport,
     attach,
@@ -206,9 +206,7 @@ def _target(
 
 def _check_model(model: object) -> None:
     if not isinstance(model, PreTrainedModel):
-        raise ScheduleError(
-            "DFS830", f"a {type(model).__name__} is no model of transformers."
-        )
+        raise no_model_of("transformers", model)
     if not model.can_generate() or model.config.is_encoder_decoder:
         raise ScheduleError(
             "DFS830",

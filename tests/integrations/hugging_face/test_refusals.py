@@ -28,6 +28,7 @@ from dynaflow_dsl.integrations.transformers import (
     scheduled,
     unschedule,
 )
+from dynaflow_dsl.trace import TraceSpec
 from tests.end_to_end.building import build
 from tests.integrations.hugging_face.decoders import (
     CAPACITY,
@@ -52,6 +53,10 @@ def refusal(model: Any, what: Any = None, **options: Any) -> str:
 
 def test_models_that_are_no_decoders() -> None:
     assert refusal(torch.nn.Linear(1, 1)) == "a Linear is no model of transformers."
+    spec = TraceSpec(model=model_of(), entries={})
+    assert refusal(spec) == (
+        "a TraceSpec is no model of transformers. Its model is `spec.model`."
+    )
     small: dict[str, Any] = {"num_hidden_layers": 1, "hidden_size": 8}
     bert = BertModel(BertConfig(**small, num_attention_heads=2, vocab_size=8)).eval()
     assert "BertModel is no causal language model" in refusal(bert)
