@@ -82,6 +82,11 @@ def held_values(
     return Held(tuple(found), tuple(reader.code.values()))
 
 
+def described(function: object) -> object:
+    """A function by its name, with its closure and defaults; None of what is none."""
+    return _Reader(frozenset(), with_globals=False).described(function, own=True)
+
+
 def _attributes(
     module: torch.nn.Module, left_out: frozenset[str], named: frozenset[str] | None
 ) -> Iterator[tuple[str, object]]:
@@ -154,6 +159,7 @@ class _Reader:
     """Describes values, each object once; `code` is the user's that it came upon."""
 
     not_of_objects: frozenset[str]
+    with_globals: bool = True
     code: dict[int, Any] = field(default_factory=dict)
     _open: set[int] = field(default_factory=set)
 
@@ -247,7 +253,7 @@ class _Reader:
                 around[name] = cell.cell_contents
             except ValueError:  # not set yet
                 continue
-        for each in _codes(code):
+        for each in _codes(code) if self.with_globals else ():
             for name in each.co_names:
                 # Classes, modules and objects are what code that is followed says.
                 value = function.__globals__.get(name, function.__globals__)
