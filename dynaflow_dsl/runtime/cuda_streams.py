@@ -10,7 +10,7 @@ import torch
 
 from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.model import StreamOptions
-from dynaflow_dsl.runtime.stream_names import name_cuda_stream
+from dynaflow_dsl.runtime.stream_names import name_thread
 from dynaflow_dsl.runtime.streams import Streams
 
 
@@ -42,18 +42,21 @@ class CurrentStream:
 class SideStream:
     """A stream beside main. It is made once per device and name, and shared."""
 
-    __slots__ = ("_before", "name", "stream")
+    __slots__ = ("_before", "_name_before", "name", "stream")
 
     def __init__(self, name: str, stream: torch.cuda.Stream) -> None:
         self.name = name
         self.stream = stream
         self._before: Any = None
+        self._name_before = ""
 
     def __enter__(self) -> None:
         self._before = torch.cuda.current_stream(self.stream.device)
         torch.cuda.set_stream(self.stream)
+        self._name_before = name_thread(self.name)
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        name_thread(self._name_before)
         torch.cuda.set_stream(self._before)
 
     def record(self) -> torch.cuda.Event:
@@ -126,7 +129,6 @@ def _side_stream(index: int, name: str, options: StreamOptions) -> torch.cuda.St
         stream: torch.cuda.Stream = torch.cuda.Stream(index, priority)  # type: ignore[no-untyped-call]
     else:
         stream = _partition_stream(index, name, options.sms)
-    name_cuda_stream(stream, name)
     return stream
 
 
