@@ -11,7 +11,7 @@ import inspect
 import json
 import sys
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import fields, is_dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +22,7 @@ from dynaflow_dsl.runtime.held_values import (
     OF_THE_MACHINE,
     SCALARS,
     Held,
+    file_of,
     functions_of,
     held_values,
 )
@@ -52,6 +53,7 @@ NOT_THE_MODEL = frozenset(
 # Attributes of modules that say where a model came from or how it is trained.
 _NOT_THE_STATE = frozenset(
     {
+        "generation_config",
         "gradient_checkpointing",
         "name_or_path",
         "padding_idx",
@@ -266,10 +268,7 @@ def _definitions(model: torch.nn.Module, held: Held) -> dict[str, Definition]:
 
 def _starts(module_class: type) -> Iterator[Start]:
     """Where a class is written, and methods that were put into it or its bases."""
-    try:
-        file = inspect.getsourcefile(module_class)
-    except TypeError:
-        file = None
+    file = file_of(module_class)
     if file and is_model_code(file):
         yield Start(module_class.__qualname__.partition(".")[0], file)
     for base in module_class.__mro__:
@@ -301,7 +300,7 @@ def _configuration(model: torch.nn.Module) -> str:
     if callable(to_dict):
         found = to_dict()
     elif is_dataclass(config) and not isinstance(config, type):
-        found = asdict(config)
+        found = {each.name: getattr(config, each.name) for each in fields(config)}
     elif isinstance(config, SimpleNamespace):
         found = vars(config)
     elif isinstance(config, Mapping):

@@ -8,9 +8,11 @@ they keep records of their own in dictionaries and objects.
 
 from __future__ import annotations
 
+import dis
 import inspect
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property, partial, partialmethod
@@ -18,6 +20,7 @@ from types import (
     BuiltinFunctionType,
     CodeType,
     FunctionType,
+    MemberDescriptorType,
     MethodType,
     SimpleNamespace,
 )
@@ -107,17 +110,48 @@ def _attributes(
             yield name, value
 
 
+def _fields_of(value: object) -> dict[str, object]:
+    """What an object of the user's has, as it says or as it is written."""
+    if callable(getattr(type(value), "to_dict", None)):
+        try:
+            return dict(value.to_dict())  # type: ignore[attr-defined]
+        except Exception:  # the user's code
+            pass
+    found = dict(getattr(value, "__dict__", {}))
+    for kind in type(value).__mro__:
+        slots = vars(kind).get("__slots__", ())
+        for name in [slots] if isinstance(slots, str) else slots:
+            if isinstance(vars(kind).get(name), MemberDescriptorType):
+                with suppress(AttributeError):
+                    found[name] = vars(kind)[name].__get__(value)
+    return found
+
+
+def _is_container(value: object) -> bool:
+    return isinstance(value, list | dict | set)
+
+
+def _is_of_a_rank(name: str) -> bool:
+    """Whether this says which rank a process is: one module is for all of them."""
+    return name.lower().removeprefix("global ").split("_")[-1] == "rank"
+
+
 _FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType, partial, *_OPERATORS)
 _OF_LIBRARIES = (tuple, list, torch.dtype, *_FUNCTIONS)
 
 
 def is_own(kind: type) -> bool:
     """Whether a class is the user's own code."""
-    try:
-        file = inspect.getsourcefile(kind)
-    except TypeError:
-        return False
+    file = file_of(kind)
     return file is not None and is_own_code(file)
+
+
+def file_of(kind: type) -> str | None:
+    """The file of a class; None of those that were written in none."""
+    try:
+        return inspect.getsourcefile(kind)
+    except (TypeError, OSError):
+        return None
 
 
 def functions_of(value: object) -> list[FunctionType]:
@@ -219,9 +253,8 @@ class _Reader:
         if not is_own(type(value)):
             return None
         self.code[id(type(value))] = type(value)
-        to_dict = getattr(value, "to_dict", None)
-        fields = to_dict() if callable(to_dict) else getattr(value, "__dict__", {})
-        return [type(value).__qualname__, self._fields(fields, self.not_of_objects)]
+        fields = self._fields(_fields_of(value), self.not_of_objects)
+        return [type(value).__qualname__, fields]
 
     def _listed(self, values: Iterable[object], *, own: bool) -> list[object]:
         return [self.described(each, own=own) for each in values]
@@ -232,7 +265,7 @@ class _Reader:
         found: list[tuple[str, object]] = []
         for key, value in fields.items():
             name = key if isinstance(key, str) else repr(self.described(key, own=False))
-            if name.startswith("__") or name in left_out:
+            if name.startswith("__") or name in left_out or _is_of_a_rank(name):
                 continue
             said = self.described(value, own=True)
             if said is not None:
@@ -246,22 +279,32 @@ class _Reader:
             return function.__qualname__
         self.code[id(function)] = function
         around: dict[str, object] = {}
+        # What the function writes itself is a record, as containers around it are.
+        records = {
+            one.argval
+            for each in _codes(code)
+            for one in dis.get_instructions(each)
+            if one.opname in ("STORE_DEREF", "STORE_GLOBAL")
+        }
         for name, cell in zip(
             code.co_freevars, function.__closure__ or (), strict=True
         ):
-            try:
-                around[name] = cell.cell_contents
-            except ValueError:  # not set yet
-                continue
+            with suppress(ValueError):  # not set yet
+                if name not in records and not _is_container(cell.cell_contents):
+                    around[name] = cell.cell_contents
         for each in _codes(code) if self.with_globals else ():
             for name in each.co_names:
                 # Classes, modules and objects are what code that is followed says.
                 value = function.__globals__.get(name, function.__globals__)
-                if type(value) in (*SCALARS, tuple) or isinstance(value, _FUNCTIONS):
+                plain = type(value) in (*SCALARS, tuple) and not name.startswith("_")
+                if (plain or isinstance(value, _FUNCTIONS)) and name not in records:
                     around.setdefault(f"global {name}", value)
-        defaults = [*(function.__defaults__ or ()), function.__kwdefaults__ or {}]
+        defaults = [
+            *(function.__defaults__ or ()),
+            *(v for _, v in sorted((function.__kwdefaults__ or {}).items())),
+        ]
         return [
             code.co_qualname,
             self._fields(around, frozenset()),
-            self._listed(defaults, own=True),
+            self._listed((v for v in defaults if not _is_container(v)), own=True),
         ]

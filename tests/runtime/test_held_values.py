@@ -32,6 +32,23 @@ class Settings:
     _name_or_path: str = "here"
 
 
+@dataclass(frozen=True, slots=True)
+class Slots:
+    scale: float = 1.0
+    tp_rank: int = 0
+
+
+class Saying:
+    def __init__(self, base: object) -> None:
+        self.base = base
+
+    def to_dict(self) -> dict[str, object]:
+        return {"base": 1 / self.base}  # type: ignore[operator]
+
+    def __getattr__(self, name: str) -> object:
+        raise KeyError(name)
+
+
 class Rope:
     def __init__(self, base: float) -> None:
         self.base = base
@@ -129,6 +146,11 @@ def named(**items: object) -> dict[str, object]:
         (lambda k: Net(config=k), SimpleNamespace(eps=1), SimpleNamespace(eps=2)),
         (lambda k: Net(config=k), {"eps": 1}, {"eps": 2}),
         (lambda k: Net(rope=Rope(k)), 1.0, 2.0),
+        (lambda k: Net(rope=Saying(k)), 1.0, 2.0),
+        # A dictionary that cannot be made.
+        (lambda k: Net(rope=Saying(k)), 0, "2"),
+        (lambda k: Net(args=k), Slots(1.0), Slots(2.0)),
+        (lambda k: Net(config=k), Slots(1.0), Slots(2.0)),
         (lambda k: Net(act=closure(k)), 1.0, 2.0),
         (lambda k: Net(act=default(k)), 1.0, 2.0),
         (lambda k: Net(act=closure(closure(k))), 1.0, 2.0),
@@ -204,6 +226,8 @@ def test_code_that_is_held_counts(
     [
         (named(), named(_records=3, _count=5)),
         (named(args=Settings(1.0)), named(args=Settings(1.0, "/tmp", "there"))),
+        (named(args=Slots(1.0)), named(args=Slots(1.0, 1))),
+        (named(table={"rank": 0}), named(table={"rank": 1})),
         (named(place=["cuda:0"]), named(place=["cuda:1"])),
         (named(kept=torch.ones(1)), named(kept=torch.zeros(1))),
         (named(other=object()), named(other=object())),
@@ -214,6 +238,30 @@ def test_records_and_what_is_of_the_machine_do_not(
     old: dict[str, object], new: dict[str, object]
 ) -> None:
     assert first_difference(fingerprint(Net(**old)), Net(**new)) is None
+
+
+def counting(kind: str) -> Callable[..., object]:
+    calls, seen = 0, [0]
+
+    def by_name(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    def in_a_list(*_: object, kept: list[int] = [0]) -> None:  # noqa: B006
+        seen[0] += 1
+        kept[0] += 1
+
+    return by_name if kind == "name" else in_a_list
+
+
+@pytest.mark.parametrize("kind", ["name", "list"])
+def test_what_hooks_write_down_does_not(kind: str) -> None:
+    model = Net(_eps=1.0)
+    count = counting(kind)
+    model.register_forward_hook(count)
+    before = fingerprint(model)
+    count()
+    assert first_difference(before, model) is None
 
 
 def test_records_of_installed_modules_do_not() -> None:
