@@ -35,6 +35,9 @@ SCALARS = (bool, int, float, str, type(None))
 # Text that another process, device or machine writes differently.
 OF_THE_MACHINE = re.compile(r"0x[0-9a-fA-F]+|^(cpu|cuda|meta|mps|xpu)(:\d+)?$|^[/~]")
 
+# Methods that only set attributes.
+_MAKING = ("__init__", "__setattr__")
+
 # More of a kind is data and no setting.
 _MOST = 1000
 
@@ -76,6 +79,8 @@ def held_values(
                 found += reader.entry(path, which, hooks, own=True)
     for kind in sorted(ours, key=lambda one: one.__qualname__):
         for name, value in sorted(vars(kind).items()):
+            if name in _MAKING:  # what comes of it is there
+                continue
             where = f"class {kind.__qualname__}"
             for function in functions_of(value):
                 found += reader.entry(where, name, function, own=True)
@@ -174,7 +179,7 @@ def _names_in(kind: type) -> frozenset[str]:
     found: set[str] = set()
     for each in filter(is_own, kind.__mro__):
         for name, value in vars(each).items():
-            if name not in ("__init__", "__setattr__"):
+            if name not in _MAKING:
                 for function in functions_of(value):
                     for code in _codes(function.__code__):
                         found.update(code.co_names)

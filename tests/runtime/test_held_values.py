@@ -18,6 +18,7 @@ from torch import nn
 from dynaflow_dsl.runtime.fingerprint import fingerprint, first_difference
 
 FACTOR: object = 2.0
+PADDING = 1
 
 
 class Kind(enum.Enum):
@@ -60,7 +61,7 @@ class Net(nn.Module):
 
     def __init__(self, **held: Any) -> None:
         super().__init__()
-        self.conv = nn.Conv1d(2, 2, 3, padding=held.pop("padding", 1))
+        self.conv = nn.Conv1d(2, 2, 3, padding=held.pop("padding", PADDING))
         self._count = 0
         vars(self).update(held)
 
@@ -199,7 +200,12 @@ def test_what_was_put_into_a_class_counts(name: str, value: object) -> None:
 
 def test_globals_that_were_set_count(monkeypatch: pytest.MonkeyPatch) -> None:
     before = fingerprint(Net())
-    monkeypatch.setitem(globals(), "FACTOR", 3.0)
+    with monkeypatch.context() as changed:
+        changed.setitem(globals(), "FACTOR", 3.0)
+        assert first_difference(before, Net()) is not None
+    # What a model was made with is to be seen in what it has.
+    monkeypatch.setitem(globals(), "PADDING", 2)
+    assert first_difference(before, Net(padding=1)) is None
     assert first_difference(before, Net()) is not None
 
 
