@@ -67,10 +67,16 @@ class _Use:
     rest: tuple[str, ...] = ()
 
 
-def definitions(starts: Iterable[Start]) -> dict[str, Definition]:
-    """What code at `starts` consists of, by the keys of definitions."""
+def definitions(
+    starts: Iterable[Start], used: Iterable[Start] = ()
+) -> dict[str, Definition]:
+    """What code at `starts` consists of, by the keys of definitions.
+
+    `used` is code that it is known to use besides.
+    """
     waiting = [_Use(Path(start.file), start.name) for start in starts]
     first = dict.fromkeys(use.path for use in waiting)
+    waiting += [_Use(Path(each.file), each.name) for each in used]
     found: dict[tuple[Path, int, str], tuple[Definition, str]] = {}
     known: set[_Use] = set()
     files: set[Path] = set()
@@ -86,14 +92,14 @@ def definitions(starts: Iterable[Start]) -> dict[str, Definition]:
         known.add(use)
         if use.path not in files:
             files.add(use.path)
-            text, used = _running(use.path, everything=use.path in first)
-            waiting += used
+            text, runs = _running(use.path, everything=use.path in first)
+            waiting += runs
             found[use.path, 0, ""] = Definition("", "", str(use.path), ""), text
         if not use.name:
             continue
         for statement in source_file(use.path).named(use.name):
-            origins, used = _uses(use.path, statement)
-            waiting += used
+            origins, others = _uses(use.path, statement)
+            waiting += others
             text = json.dumps([written(statement.node), origins])
             label = next(iter(statement.binds), "")
             definition = Definition(label, _kind(statement.node), str(use.path), "")

@@ -263,7 +263,7 @@ def _definitions(model: torch.nn.Module, held: Held) -> dict[str, Definition]:
     ):
         starts |= dict.fromkeys(_starts(module_class))
     # Functions and classes of the user's that modules hold may be named nowhere.
-    return definitions([*starts, *_starts_of(held.code)])
+    return definitions(starts, _starts_of(held.code))
 
 
 def _starts(module_class: type) -> Iterator[Start]:

@@ -246,6 +246,20 @@ def test_records_and_what_is_of_the_machine_do_not(
     assert first_difference(fingerprint(Net(**old)), Net(**new)) is None
 
 
+def test_the_rest_of_a_file_of_held_code_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "import functools\n\n\ndef act(x):\n    return x\n\n\n"
+    other = "@functools.cache\ndef load():\n    return 1\n"
+    path = tmp_path / "held_with_others.py"
+    path.write_text(text + other)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    model = Net(act=importlib.import_module("held_with_others").act)
+    before = fingerprint(model)
+    path.write_text(text + other.replace("1", "2"))
+    assert fingerprint(model) == before
+
+
 def counting(kind: str) -> Callable[..., object]:
     calls, seen = 0, [0]
 
