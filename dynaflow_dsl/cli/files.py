@@ -121,7 +121,12 @@ def write_text(path: Path, text: str) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, text)
+        if path.exists() and not path.is_file() and not path.is_dir():
+            # A device or a pipe, such as /dev/stdout, is written to and stays.
+            path.write_text(text, encoding="utf-8", newline="\n")
+        else:
+            # Where a link leads to is written, and not a file in place of the link.
+            _replace(path.resolve() if path.is_symlink() else path, text)
     except OSError as error:
         raise not_written(path, reason_of(error)) from error
 

@@ -77,5 +77,9 @@ def _not_importable(message: str) -> DiagnosticError:
 
 
 def _said(error: BaseException) -> str:
-    first, *_ = str(error).splitlines() or [""]
+    try:
+        text = str(error)
+    except Exception:  # it is the user's class
+        text = "(it cannot say what)"
+    first, *_ = text.splitlines() or [""]
     return f"{type(error).__name__}: {first}".rstrip(": ")

@@ -41,7 +41,7 @@ def copied_all_reduce(
     All ranks get the same bits. Through memory of the host the tensor goes in `chunks`
     pieces; 0 chooses by its size.
     """
-    group = group_of_stream(group, tensor.device)
+    group = group_of_stream(group)
     peers = transport_of(group, tensor)
     if peers is None:
         return reduced(tensor, group)
@@ -61,7 +61,7 @@ def copied_all_reduce_add(
     tensor: torch.Tensor, residual: torch.Tensor, group: str, chunks: int = 0
 ) -> torch.Tensor:
     """`copied_all_reduce`, and the addition to the residual behind it."""
-    group = group_of_stream(group, tensor.device)
+    group = group_of_stream(group)
     peers = transport_of(group, tensor)
     if peers is None:
         return reduced_and_added(tensor, residual, group)
@@ -96,7 +96,7 @@ def copied_all_reduce_add_norm(
 
     What TokenWeave fuses (arXiv 2505.11329), with the SMs at work once all has arrived.
     """
-    group = group_of_stream(group, update.device)
+    group = group_of_stream(group)
     peers = transport_of(group, update)
     if peers is None:
         return reduced_norm(update, residual, weight, eps, group)
@@ -116,7 +116,7 @@ def copied_reduce_scatter(
     tensor: torch.Tensor, ranks: int, group: str, chunks: int = 0
 ) -> torch.Tensor:
     """A reduce-scatter; `chunks` as for `copied_all_reduce`."""
-    group = group_of_stream(group, tensor.device)
+    group = group_of_stream(group)
     match transport_of(group, tensor):
         case None:
             return scattered(tensor, ranks, group)
@@ -139,7 +139,7 @@ def copied_all_gather(
     tensor: torch.Tensor, ranks: int, group: str, chunks: int = 0
 ) -> torch.Tensor:
     """An all-gather; `chunks` as for `copied_all_reduce`."""
-    group = group_of_stream(group, tensor.device)
+    group = group_of_stream(group)
     match transport_of(group, tensor):
         case None:
             return gathered(tensor, ranks, group)
@@ -180,7 +180,7 @@ def copied_all_to_all(
             f"copied_all_to_all sends every rank as many rows as the others, and "
             f"{tensor.shape[0]} rows are not divisible among {ranks} ranks"
         )
-    group = group_of_stream(group, tensor.device)
+    group = group_of_stream(group)
     match transport_of(group, tensor):
         case None:
             return exchanged(tensor, ranks, group)

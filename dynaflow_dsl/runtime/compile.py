@@ -18,6 +18,7 @@ from dynaflow_dsl.runtime.artifacts import (
     read_artifact,
     write_artifact,
 )
+from dynaflow_dsl.runtime.collector import no_collections
 from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.executor import Call, Executor
 from dynaflow_dsl.runtime.groups import unplayed_role
@@ -75,7 +76,7 @@ def compile_parts(
     """
     known = {} if loaded is None else loaded
     hash_triton_ahead(device)
-    with _as_loaded():
+    with no_collections(), _as_loaded():
         observed = observe(executor, functions, weights, device)
         dimensions = dimensions_of(executor.inputs)
         captured = executor.capture.sizes if executor.capture is not None else {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import Any
 
 import torch
 
+from dynaflow_dsl.runtime.collector import no_collections
 from dynaflow_dsl.runtime.cuda_streams import CudaStreams, take_turn
 from dynaflow_dsl.runtime.driver import driver
 from dynaflow_dsl.runtime.graphs import Graph, Nodes, Pools, Watch
@@ -86,16 +86,13 @@ class CudaGraphs:
         self._inside = self._stream
         # What runs on other streams must not be waited for inside.
         torch.cuda.synchronize(self._device)
-        collecting = gc.isenabled()
-        gc.disable()
-        try:
-            yield
-        finally:
-            if self._graph is not None:
-                self._abandon()
-            torch.cuda.set_stream(before)
-            if collecting:
-                gc.enable()
+        with no_collections():
+            try:
+                yield
+            finally:
+                if self._graph is not None:
+                    self._abandon()
+                torch.cuda.set_stream(before)
 
     def begin(self) -> None:
         """Start a stretch; every side stream follows main from here."""

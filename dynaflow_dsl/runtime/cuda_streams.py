@@ -12,7 +12,7 @@ import torch
 from dynaflow_dsl.runtime.errors import LoadError
 from dynaflow_dsl.runtime.gemm_target import GemmTarget, gemm_target
 from dynaflow_dsl.runtime.model import StreamOptions
-from dynaflow_dsl.runtime.stream_names import name_cuda_stream
+from dynaflow_dsl.runtime.stream_names import name_thread
 from dynaflow_dsl.runtime.streams import CallingThread, InTurn, Streams
 
 
@@ -44,7 +44,7 @@ class CurrentStream:
 class SideStream:
     """A stream beside main. It is made once per device and name, and shared."""
 
-    __slots__ = ("_before", "name", "stream", "target")
+    __slots__ = ("_before", "_name_before", "name", "stream", "target")
 
     def __init__(
         self, name: str, stream: torch.cuda.Stream, target: GemmTarget | None = None
@@ -53,16 +53,19 @@ class SideStream:
         self.stream = stream
         self.target = target
         self._before: Any = None
+        self._name_before = ""
 
     def __enter__(self) -> None:
         self._before = torch.cuda.current_stream(self.stream.device)
         torch.cuda.set_stream(self.stream)
+        self._name_before = name_thread(self.name)
         if self.target is not None:
             self.target.begin()
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         if self.target is not None:
             self.target.end()
+        name_thread(self._name_before)
         torch.cuda.set_stream(self._before)
 
     def record(self) -> torch.cuda.Event:
@@ -167,7 +170,6 @@ def _side_stream(index: int, name: str, options: StreamOptions) -> torch.cuda.St
         stream: torch.cuda.Stream = torch.cuda.Stream(index, priority)  # type: ignore[no-untyped-call]
     else:
         stream = _partition_stream(index, name, options.sms)
-    name_cuda_stream(stream, name)
     return stream
 
 

@@ -2,25 +2,31 @@
 
 Comments, docstrings, annotations, layout and the order of definitions are no part of
 it. What a class uses is followed by its names: in its own file, and from one file of
-the user's to others of the same package, or beside it where it has none. Nothing is
-imported for that, and files of installed packages are not left: their own names may
-lead anywhere.
+the user's to others of the user's. Nothing is imported for that, and files of installed
+packages are not left: their own names may lead anywhere.
+
+Statements that run when such a file is imported may change what others find there
+without naming it, and count as well.
 """
 
 from __future__ import annotations
 
 import ast
-import dis
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from types import CodeType
 
-from dynaflow_dsl.runtime.code_text import without_layout, written
+from dynaflow_dsl.runtime.code_text import written
 from dynaflow_dsl.runtime.model_code import is_own_code
+from dynaflow_dsl.runtime.source_files import (
+    Import,
+    Statement,
+    source_file,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,85 +59,121 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class _Import:
-    """What a name is bound to: a module, or `name` of it; `level` counts its dots."""
+class _Use:
+    """A dotted name in a file: `rest` is what is taken of the name at its top."""
 
-    level: int
-    module: str
-    name: str = ""
-
-    @property
-    def origin(self) -> str:
-        return f"{'.' * self.level}{self.module} {self.name}".rstrip()
+    path: Path
+    name: str
+    rest: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Statement:
-    """A statement at the top of a file.
+def definitions(
+    starts: Iterable[Start], used: Iterable[Start] = ()
+) -> dict[str, Definition]:
+    """What code at `starts` consists of, by the keys of definitions.
 
-    `runs` says that it does more than bind its names: it may register what others find
-    without naming it.
+    `used` is code that it is known to use besides.
     """
-
-    node: ast.stmt
-    binds: tuple[str, ...]
-    runs: bool
-
-    def chains(self) -> Iterator[tuple[str, ...]]:
-        """The dotted names that it uses."""
-        names = _global_names(self.node)
-        names |= {bound for bound, _ in _imports([self.node])}
-        for node in ast.walk(self.node):
-            chain: tuple[str, ...] = ()
-            inner: ast.AST = node
-            while isinstance(inner, ast.Attribute):
-                chain = (inner.attr, *chain)
-                inner = inner.value
-            if isinstance(inner, ast.Name) and inner.id in names:
-                yield (inner.id, *chain)
-
-
-@dataclass(frozen=True, slots=True)
-class _File:
-    statements: tuple[_Statement, ...]
-    imports: Mapping[str, _Import]
-    stars: tuple[_Import, ...]
-
-    def named(self, name: str) -> list[_Statement]:
-        """The statements that bind a name; of no name, those that run and bind none."""
-        if not name:
-            return [each for each in self.statements if each.runs and not each.binds]
-        return [each for each in self.statements if name in each.binds]
-
-    @property
-    def running(self) -> set[str]:
-        return {next(iter(each.binds), "") for each in self.statements if each.runs}
-
-
-def definitions(starts: Iterable[Start]) -> dict[str, Definition]:
-    """What code at `starts` consists of, by the keys of definitions."""
-    waiting = [(Path(start.file), start.name) for start in starts]
-    for path in dict.fromkeys(path for path, _ in waiting):
-        waiting += [(path, name) for name in _file(path).running]
-    found: dict[tuple[Path, int], tuple[Definition, str]] = {}
-    known: set[tuple[Path, str]] = set()
+    waiting = [_Use(Path(start.file), start.name) for start in starts]
+    first = dict.fromkeys(use.path for use in waiting)
+    waiting += [_Use(Path(each.file), each.name) for each in used]
+    found: dict[tuple[Path, int, str], tuple[Definition, str]] = {}
+    known: set[_Use] = set()
+    files: set[Path] = set()
+    for path in first:
+        # What the file of a class imports may have been for what it does.
+        imported = source_file(path).imports.values()
+        for bound in (each for several in imported for each in several):
+            waiting += [_Use(use.path, "") for use in _module_of(path, bound)]
     while waiting:
-        path, name = waiting.pop()
-        if (path, name) in known:
+        use = waiting.pop()
+        if use in known:
             continue
-        known.add((path, name))
-        for statement in _file(path).named(name):
-            origins: set[tuple[str, str]] = set()
-            for chain in statement.chains():
-                bound, followed = _followed(path, statement, chain)
-                waiting += followed
-                if bound is not None:
-                    origins.add((chain[0], bound.origin))
-            text = json.dumps([written(statement.node), sorted(origins)])
+        known.add(use)
+        if use.path not in files:
+            files.add(use.path)
+            text, runs = _running(use.path, everything=use.path in first)
+            waiting += runs
+            found[use.path, 0, ""] = Definition("", "", str(use.path), ""), text
+        if not use.name:
+            continue
+        for statement in source_file(use.path).named(use.name):
+            origins, others = _uses(use.path, statement)
+            waiting += others
+            text = json.dumps([written(statement.node), origins])
             label = next(iter(statement.binds), "")
-            definition = Definition(label, _kind(statement.node), str(path), "")
-            found[path, statement.node.lineno] = definition, text
+            definition = Definition(label, _kind(statement.node), str(use.path), "")
+            found[use.path, statement.node.lineno, ""] = definition, text
+        for bound in source_file(use.path).imports.get(use.name, ()):
+            # Handed on from elsewhere, as a package's `__init__` does.
+            waiting += _definition(use.path, bound, use.rest)
+            definition = Definition(use.name, "the name", str(use.path), "")
+            found[use.path, 0, f"{use.name} {bound.origin}"] = definition, bound.origin
     return _by_name(found.values())
+
+
+def _uses(path: Path, statement: Statement) -> tuple[list[list[str]], list[_Use]]:
+    """Where names in a statement are imported from, and what it uses."""
+    origins: set[tuple[str, str]] = set()
+    used: list[_Use] = []
+    for chain in statement.chains():
+        bounds, followed = _followed(path, statement, chain)
+        used += followed
+        origins |= {(chain[0], bound.origin) for bound in bounds}
+    return [list(each) for each in sorted(origins)], used
+
+
+def _running(path: Path, *, everything: bool) -> tuple[str, list[_Use]]:
+    """What runs when a file is imported, and what that uses.
+
+    What a decorator of an installed package makes registers nothing with the user's
+    code, and is left out. Such functions are used where `everything` is wanted, but one
+    more of them is no difference. Nor is one more class, and those of installed files
+    are left out: whole files of theirs are decorated.
+    """
+    texts: list[object] = []
+    used: list[_Use] = []
+    for statement in source_file(path).running:
+        node, name = statement.node, next(iter(statement.binds), "")
+        decorators = getattr(node, "decorator_list", [])
+        ours = not decorators or any(_is_ours(path, one) for one in decorators)
+        if isinstance(node, ast.ClassDef):
+            used += [_Use(path, name)] if ours and is_own_code(str(path)) else []
+        elif ours:
+            origins, uses = _uses(path, statement)
+            texts.append(name or [written(node), origins])
+            used += [_Use(path, name)] if name else uses
+        elif everything:
+            used.append(_Use(path, name))
+    return json.dumps(texts), used
+
+
+def _is_ours(path: Path, decorator: ast.expr) -> bool:
+    """Whether a decorator is of the same package, or the user's own.
+
+    The former is so wherever the package lies.
+    """
+    node: ast.AST = decorator
+    while isinstance(node, ast.Call | ast.Attribute | ast.Subscript):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    if not isinstance(node, ast.Name):
+        return False
+    file = source_file(path)
+    package = _top(path)
+    return bool(file.named(node.id)) or any(
+        bound.level
+        or bound.module.partition(".")[0] == package
+        or _module_of(path, bound)
+        for bound in file.imports.get(node.id, ())
+    )
+
+
+def _top(path: Path) -> str:
+    """The name of the package at the top that a file is in."""
+    name, folder = path.stem, path.parent
+    while _initial(folder) is not None and folder != folder.parent:
+        name, folder = folder.name, folder.parent
+    return name
 
 
 def _by_name(found: Iterable[tuple[Definition, str]]) -> dict[str, Definition]:
@@ -156,57 +198,85 @@ def _kind(node: ast.stmt) -> str:
 
 
 def _followed(
-    path: Path, statement: _Statement, chain: tuple[str, ...]
-) -> tuple[_Import | None, list[tuple[Path, str]]]:
+    path: Path, statement: Statement, chain: tuple[str, ...]
+) -> tuple[list[Import], list[_Use]]:
     """What a dotted name that a statement uses is imported from, and its definition."""
     name, *rest = chain
-    file = _file(path)
-    if file.named(name):
-        return None, [(path, name)]
-    bound = dict(_imports([statement.node])).get(name) or file.imports.get(name)
-    if bound is not None:
-        return bound, _definition(path, bound, rest)
+    file = source_file(path)
+    own = [_Use(path, name)] if file.named(name) else []
+    inner = [bound for each, bound in statement.imports if each == name]
+    bounds = inner or list(file.imports.get(name, ()))
+    if bounds:
+        followed = [
+            use for bound in bounds for use in _definition(path, bound, tuple(rest))
+        ]
+        # A name that is bound here too is imported where there is something to import.
+        return bounds, own + followed
+    if own:
+        return [], own
     for star in file.stars:
-        if followed := _definition(path, star, [name]):
-            return None, followed
-    return None, []
+        if followed := _definition(path, star, (name,)):
+            return [], followed
+    return [], []
 
 
 def _definition(
     path: Path,
-    bound: _Import,
-    rest: list[str],
-    seen: frozenset[tuple[Path, _Import]] = frozenset(),
-) -> list[tuple[Path, str]]:
-    """Where the dotted name `rest` of what a file imports is defined, if it is ours."""
-    if (path, bound) in seen or not is_own_code(str(path)):
+    bound: Import,
+    rest: tuple[str, ...],
+    seen: frozenset[tuple[Path, Import]] = frozenset(),
+) -> list[_Use]:
+    """Where the dotted name `rest` of what a file imports is defined, if it is ours.
+
+    Of a module that is used as a whole, that is all that it defines.
+    """
+    if (path, bound) in seen:
         return []
     seen |= {(path, bound)}
+    target, parts = _located(path, bound, rest)
+    if target is None:
+        return []
+    file = source_file(target)
+    if not parts:
+        return [_Use(target, name) for name in ("", *file.names)]
+    if file.named(parts[0]) or parts[0] in file.imports:
+        return [_Use(target, parts[0], tuple(parts[1:]))]
+    for star in file.stars:
+        if followed := _definition(target, star, tuple(parts), seen):
+            return followed
+    return []
+
+
+def _module_of(path: Path, bound: Import) -> list[_Use]:
+    """The module that an import of the user's code runs, if it is ours."""
+    target, _ = _located(path, bound, ())
+    return [] if target is None else [_Use(target, "")]
+
+
+def _located(
+    path: Path, bound: Import, rest: tuple[str, ...]
+) -> tuple[Path | None, list[str]]:
+    """The file that an import and names behind it lead to, and the names that are left.
+
+    None where it is not the user's, or none that was found.
+    """
+    if not is_own_code(str(path)):
+        return None, []
     parts = [*filter(None, [*bound.module.split("."), bound.name]), *rest]
     folder = _folder(path, bound, parts)
     if folder is None:
-        return []
+        return None, []
     target: Path | None = None
     while parts and (inner := _module(folder, parts[0])) is not None:
         folder, target, parts = folder / parts[0], inner, parts[1:]
     if target is None and bound.level:
         target = _initial(folder)
-    if target is None or not parts:
-        return []
-    file = _file(target)
-    if file.named(parts[0]):
-        return [(target, parts[0])]
-    # Handed on from elsewhere, as a package's `__init__` does.
-    handed = file.imports.get(parts[0])
-    if handed is not None:
-        return _definition(target, handed, parts[1:], seen)
-    for star in file.stars:
-        if followed := _definition(target, star, parts, seen):
-            return followed
-    return []
+    if target is None or target.is_dir() or not is_own_code(str(target)):
+        return None, []
+    return target, parts
 
 
-def _folder(path: Path, bound: _Import, parts: list[str]) -> Path | None:
+def _folder(path: Path, bound: Import, parts: list[str]) -> Path | None:
     """The folder in which the module that a file imports is ours.
 
     By where files lie, since one file may be imported under several names.
@@ -214,11 +284,27 @@ def _folder(path: Path, bound: _Import, parts: list[str]) -> Path | None:
     if bound.level:
         above = path.parents[bound.level - 1 : bound.level]
         return above[0] if above else None
+    if not parts:
+        return None
+    top = path.parent
     for folder in path.parents:
         if folder.name == parts[0] and _module(folder.parent, parts[0]) is not None:
             return folder.parent
-    # A file that belongs to no package has its neighbours.
-    return path.parent if _initial(path.parent) is None else None
+    while _initial(top) is not None and top != top.parent:
+        top = top.parent
+    # Beside the file or its package, else where Python would find it now.
+    for folder in (top, *_import_path(tuple(sys.path))):
+        if (module := _module(folder, parts[0])) is not None and not module.is_dir():
+            return folder
+    spread = (top, *_import_path(tuple(sys.path)))
+    return next((each for each in spread if _module(each, parts[0])), None)
+
+
+@lru_cache(maxsize=8)
+def _import_path(entries: tuple[str, ...]) -> tuple[Path, ...]:
+    """The folders from which Python imports."""
+    paths = (Path(entry).absolute() for entry in entries)
+    return tuple(path for path in paths if path.is_dir())
 
 
 def _module(folder: Path, name: str) -> Path | None:
@@ -233,117 +319,6 @@ def _module(folder: Path, name: str) -> Path | None:
 def _initial(folder: Path) -> Path | None:
     path = folder / "__init__.py"
     return path if path.is_file() else None
-
-
-def _file(path: Path) -> _File:
-    try:
-        return _read(path.read_bytes())
-    except OSError:
-        return _File((), {}, ())
-
-
-@lru_cache(maxsize=256)
-def _read(content: bytes) -> _File:
-    try:
-        tree = ast.parse(content)
-    except (SyntaxError, ValueError, RecursionError):
-        return _File((), {}, ())
-    top = without_layout(tree).body
-    statements = tuple(
-        _Statement(node, tuple(_bound(node)), _runs(node))
-        for node in top
-        if not isinstance(node, ast.Import | ast.ImportFrom)
-    )
-    stars = tuple(
-        _Import(node.level, node.module or "")
-        for node in top
-        if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
-    )
-    outer = [node for node in top if not isinstance(node, _SCOPES)]
-    return _File(statements, dict(_imports(outer)), stars)
-
-
-def _imports(statements: Iterable[ast.stmt]) -> Iterator[tuple[str, _Import]]:
-    """Names that statements import, those inside of functions too."""
-    for statement in statements:
-        for node in ast.walk(statement):
-            match node:
-                case ast.Import(names):
-                    for each in names:
-                        top = each.name.partition(".")[0]
-                        whole = each.name if each.asname else top
-                        yield each.asname or top, _Import(0, whole)
-                case ast.ImportFrom(module, names, level):
-                    for each in names:
-                        bound = _Import(level, module or "", each.name)
-                        yield each.asname or each.name, bound
-
-
-def _bound(node: ast.stmt) -> Iterator[str]:
-    """The names that a statement at the top of a file binds, but by importing."""
-    match node:
-        case ast.FunctionDef(name) | ast.AsyncFunctionDef(name) | ast.ClassDef(name):
-            yield name
-        case ast.Import() | ast.ImportFrom():
-            return
-        case _:
-            for inner in ast.iter_child_nodes(node):
-                yield from _bound_inside(inner)
-
-
-def _bound_inside(node: ast.AST) -> Iterator[str]:
-    match node:
-        case ast.stmt():
-            yield from _bound(node)
-        case ast.Name(name, ast.Store()):
-            yield name
-        case ast.Lambda() | ast.ListComp() | ast.SetComp() | ast.DictComp():
-            return
-        case ast.GeneratorExp():
-            return
-        case _:
-            for inner in ast.iter_child_nodes(node):
-                yield from _bound_inside(inner)
-
-
-def _runs(node: ast.stmt) -> bool:
-    match node:
-        case ast.If(ast.Compare(ast.Name("__name__"))):
-            return False
-        case ast.Expr():
-            return True
-        case ast.FunctionDef() | ast.AsyncFunctionDef():
-            return bool(node.decorator_list)
-        case ast.Assign(targets):
-            return any(not isinstance(each, ast.Name | ast.Tuple) for each in targets)
-        case ast.If() | ast.Try() | ast.With() | ast.For() | ast.While():
-            inner = (each for each in ast.iter_child_nodes(node))
-            return any(_runs(each) for each in inner if isinstance(each, ast.stmt))
-    return False
-
-
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-
-
-def _global_names(node: ast.stmt) -> set[str]:
-    """The names that a statement, and functions in it, look up in the file."""
-    module = ast.Module([node], [])
-    try:
-        code = compile(module, "<definition>", "exec", dont_inherit=True, optimize=0)
-    except (SyntaxError, ValueError, RecursionError):
-        return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
-    found: set[str] = set()
-    waiting = [code]
-    while waiting:
-        one = waiting.pop()
-        for instruction in dis.get_instructions(one):
-            if instruction.opname in _GLOBAL and isinstance(instruction.argval, str):
-                found.add(instruction.argval)
-        waiting += [each for each in one.co_consts if isinstance(each, CodeType)]
-    return found
-
-
-_GLOBAL = frozenset({"LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"})
 
 
 def _digest(text: str) -> str:

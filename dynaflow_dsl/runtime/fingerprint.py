@@ -9,15 +9,28 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import re
 import sys
 from collections.abc import Collection, Iterator, Mapping
-from types import FunctionType
+from dataclasses import fields, is_dataclass
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 
 from dynaflow_dsl.runtime.definitions import Definition, Start, definitions
-from dynaflow_dsl.runtime.model_code import is_model_code, relative_path
+from dynaflow_dsl.runtime.held_values import (
+    OF_THE_MACHINE,
+    SCALARS,
+    Held,
+    file_of,
+    functions_of,
+    held_values,
+)
+from dynaflow_dsl.runtime.model_code import (
+    is_model_code,
+    is_own_code,
+    relative_path,
+)
 
 # Where a configuration came from and how text is made of it, not what is computed.
 NOT_THE_MODEL = frozenset(
@@ -39,13 +52,15 @@ NOT_THE_MODEL = frozenset(
 
 # Attributes of modules that say where a model came from or how it is trained.
 _NOT_THE_STATE = frozenset(
-    {"gradient_checkpointing", "name_or_path", "padding_idx", "training"}
+    {
+        "generation_config",
+        "gradient_checkpointing",
+        "name_or_path",
+        "padding_idx",
+        "training",
+        "warnings_issued",
+    }
 )
-
-_SCALARS = (bool, int, float, str, type(None))
-
-# Text that another process or another device writes differently.
-_OF_THE_MACHINE = re.compile(r"0x[0-9a-fA-F]+|^(cpu|cuda|meta|mps|xpu)(:\d+)?$")
 
 _VERSIONS = ("torch", "transformers")
 
@@ -55,10 +70,17 @@ _CODE = "code "
 
 def fingerprint(model: torch.nn.Module) -> dict[str, str]:
     """Versions, the model's class, and hashes of 12 hex digits, by name."""
-    return _entries(model, _definitions(model))
+    held = _held(model)
+    return _entries(model, held, _definitions(model, held))
 
 
-def _entries(model: torch.nn.Module, code: Mapping[str, Definition]) -> dict[str, str]:
+def _held(model: torch.nn.Module) -> Held:
+    return held_values(model, _NOT_THE_STATE, NOT_THE_MODEL)
+
+
+def _entries(
+    model: torch.nn.Module, held: Held, code: Mapping[str, Definition]
+) -> dict[str, str]:
     entries = {
         "torch": _version(torch.__version__),
         "class": type(model).__name__,
@@ -72,6 +94,7 @@ def _entries(model: torch.nn.Module, code: Mapping[str, Definition]) -> dict[str
         entries["config"] = _digest(configuration)
     entries["tensors"] = _tensors_digest(dict(_tensors(model)))
     entries["state"] = _digest(json.dumps(list(_state(model))))
+    entries["values"] = _digest(json.dumps(held.values))
     for key, definition in code.items():
         entries[f"{_CODE}{key}"] = definition.digest
     return entries
@@ -88,8 +111,9 @@ def first_difference(expected: Mapping[str, str], model: torch.nn.Module) -> str
     Versions come first, then code, since others follow from them. `tensors` are left
     out: see `tensor_difference`.
     """
-    code = _definitions(model)
-    given = _entries(model, code)
+    held = _held(model)
+    code = _definitions(model, held)
+    given = _entries(model, held, code)
     for name in _VERSIONS:
         if name in expected and given.get(name) != expected[name]:
             installed = given.get(name, "not in use")
@@ -111,6 +135,10 @@ _DIFFERENCES = {
     "classes": "its modules are of other classes, or lie elsewhere in it",
     "config": "its configuration differs",
     "state": "plain attributes, hooks or a replaced `forward` of its modules differ",
+    "values": (
+        "what its modules hold differs: tuples, functions or objects among their "
+        "attributes, or values that their methods find in closures and globals"
+    ),
 }
 
 
@@ -209,9 +237,9 @@ def _state(model: torch.nn.Module) -> Iterator[tuple[str, str, object]]:
         for name, value in sorted(vars(module).items()):
             if name.startswith("_") or name in _NOT_THE_STATE:
                 continue
-            if type(value) not in _SCALARS:
+            if type(value) not in SCALARS:
                 continue
-            if isinstance(value, str) and _OF_THE_MACHINE.search(value):
+            if isinstance(value, str) and OF_THE_MACHINE.search(value):
                 continue
             yield path, name, repr(value)
         if "forward" in vars(module):
@@ -226,7 +254,7 @@ def _classes(model: torch.nn.Module) -> Iterator[tuple[str, str]]:
         yield path, type(module).__qualname__
 
 
-def _definitions(model: torch.nn.Module) -> dict[str, Definition]:
+def _definitions(model: torch.nn.Module, held: Held) -> dict[str, Definition]:
     """The code of the classes of a model's modules, and what that uses."""
     starts: dict[Start, None] = {}
     for module_class in sorted(
@@ -234,37 +262,58 @@ def _definitions(model: torch.nn.Module) -> dict[str, Definition]:
         key=lambda one: (one.__module__, one.__qualname__),
     ):
         starts |= dict.fromkeys(_starts(module_class))
-    return definitions(starts)
+    # Functions and classes of the user's that modules hold may be named nowhere.
+    return definitions(starts, _starts_of(held.code))
 
 
 def _starts(module_class: type) -> Iterator[Start]:
-    """Where a class is written, and methods that were put into it."""
-    try:
-        file = inspect.getsourcefile(module_class)
-    except TypeError:
-        file = None
+    """Where a class is written, and methods that were put into it or its bases."""
+    file = file_of(module_class)
     if file and is_model_code(file):
         yield Start(module_class.__qualname__.partition(".")[0], file)
-    for value in vars(module_class).values():
-        if not isinstance(value, FunctionType):
-            continue
-        written, _, _ = value.__qualname__.partition(".")
-        file = inspect.getsourcefile(value)
-        inside = value.__qualname__.startswith(f"{module_class.__qualname__}.")
-        if not inside and file and is_model_code(file):
-            yield Start(written, file)
+    for base in module_class.__mro__:
+        for value in vars(base).values():
+            for function in functions_of(value):
+                file = inspect.getsourcefile(function)
+                name = function.__qualname__
+                if file and is_own_code(file):
+                    # `functools.wraps` gives a function the name of another.
+                    name = function.__code__.co_qualname
+                elif base is not module_class or not isinstance(value, type(function)):
+                    continue
+                inside = name.startswith(f"{base.__qualname__}.")
+                if not inside and file and is_model_code(file):
+                    yield Start(name.partition(".")[0], file)
+
+
+def _starts_of(code: tuple[Any, ...]) -> Iterator[Start]:
+    for one in code:
+        file = inspect.getsourcefile(one)
+        name = one.__qualname__ if isinstance(one, type) else one.__code__.co_qualname
+        if file:
+            yield Start(name.partition(".")[0], file)
 
 
 def _configuration(model: torch.nn.Module) -> str:
-    to_dict = getattr(getattr(model, "config", None), "to_dict", None)
-    if not callable(to_dict):
+    config = getattr(model, "config", None)
+    to_dict = getattr(config, "to_dict", None)
+    if callable(to_dict):
+        found = to_dict()
+    elif is_dataclass(config) and not isinstance(config, type):
+        found = {each.name: getattr(config, each.name) for each in fields(config)}
+    elif isinstance(config, SimpleNamespace):
+        found = vars(config)
+    elif isinstance(config, Mapping):
+        # Those of libraries say of which class and version they are.
+        found = {k: v for k, v in config.items() if not str(k).startswith("_")}
+    else:
         return ""
-    return json.dumps(_plain(to_dict()), sort_keys=True)
+    return json.dumps(_plain(found), sort_keys=True)
 
 
 def _plain(value: object) -> object:
     match value:
-        case dict():
+        case Mapping():
             return {
                 str(key): _plain(element)
                 for key, element in value.items()

@@ -8,6 +8,7 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -39,6 +40,9 @@ Boxed: TypeAlias = Callable[[list[Any]], Sequence[Any]]
 
 # An example size: large enough that 0 and 1 are not at issue.
 USUAL_SIZE = 16
+
+# Seconds that worker processes may take until they compile.
+WORKERS_START = 120
 
 _environment_lock = threading.RLock()
 
@@ -181,6 +185,7 @@ def waiting_for_kernels(meanwhile: Callable[[], None]) -> Iterator[None]:
     def wait_later(compiling: AsyncCompile, scope: dict[str, Any]) -> None:
         if threading.get_ident() == thread:
             meanwhile()
+            _await_workers(AsyncCompile._ready_future)
         wait(compiling, scope)
 
     def use_workers(cls: type[AsyncCompile]) -> bool:
@@ -196,6 +201,19 @@ def waiting_for_kernels(meanwhile: Callable[[], None]) -> Iterator[None]:
     finally:
         patched.wait = wait
         patched.use_process_pool = use_process_pool
+
+
+def _await_workers(started: Future[Any] | None) -> None:
+    """Raise RuntimeError where workers that were started do not come up."""
+    if started is None:
+        return
+    try:
+        started.result(timeout=WORKERS_START)
+    except TimeoutError as error:
+        raise RuntimeError(
+            f"Inductor's compile workers did not start within {WORKERS_START} seconds; "
+            "TORCHINDUCTOR_COMPILE_THREADS=1 does without them"
+        ) from error
 
 
 @contextmanager

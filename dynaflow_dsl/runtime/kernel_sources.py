@@ -8,20 +8,39 @@ from __future__ import annotations
 import ast
 import hashlib
 import inspect
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from dynaflow_dsl.runtime.code_text import without_layout, written
+from dynaflow_dsl.runtime.held_values import described
+from dynaflow_dsl.runtime.kernels import Kernel
 
 # What every kernel is made with, and part of none: a module has a format for it.
 _RUNTIME = __name__.rpartition(".")[0]
 
 
-def source_digest(*functions: Callable[..., Any] | None) -> str:
+def kernel_digest(kernel: Kernel) -> str:
+    """12 hex digits of what a kernel and its reference do, and of what is said of it.
+
+    That is which functions they are, with the values that these hold, and the code in
+    their files and in that which declares the kernel.
+    """
+    functions = kernel.function, kernel.reference
+    held = [each and described(each) for each in functions]
+    code = source_digest(*functions, declared=kernel.declared)
+    return hashlib.sha256(json.dumps([held, code]).encode()).hexdigest()[:12]
+
+
+def source_digest(
+    *functions: Callable[..., Any] | None, declared: tuple[str, str] | None = None
+) -> str:
     """12 hex digits of the code in files that functions are written in and stand on.
+
+    `declared` are the name and the file of one more module.
 
     They stand on what these files import from the same top-level package, and what that
     imports, inside of functions too. A package's `__init__` counts where a name is
@@ -29,8 +48,11 @@ def source_digest(*functions: Callable[..., Any] | None) -> str:
     functions without a file they are the digits of nothing.
     """
     found: dict[Path, None] = {}
-    for function in filter(None, functions):
-        for path in _files(inspect.unwrap(function)):
+    modules = [_module_of(function) for function in functions if function is not None]
+    if declared is not None and Path(declared[1]).is_file():
+        modules.append(_Module(declared[0], Path(declared[1]).absolute()))
+    for module in filter(None, modules):
+        for path in _files(module):
             found.setdefault(path)
     digest = hashlib.sha256()
     for text in dict.fromkeys(_code(_text(path)) for path in found):
@@ -53,16 +75,25 @@ class _Module:
         return self.name.rpartition(".")[0]
 
 
-def _files(function: Callable[..., Any]) -> Iterator[Path]:
-    """The function's own file, then those that it stands on, by their names."""
+def _module_of(function: Callable[..., Any]) -> _Module | None:
+    """Where a function is written, whatever it is wrapped in."""
+    while isinstance(function, partial) or hasattr(function, "__wrapped__"):
+        if isinstance(function, partial):
+            function = function.func
+        else:
+            function = inspect.unwrap(function)
     try:
         file = inspect.getsourcefile(function)
     except TypeError:
-        return
+        return None
     if file is None or not Path(file).is_file():
-        return
+        return None
     # As it is found: what a link leads to may have another name.
-    first = _Module(str(getattr(function, "__module__", "")), Path(file).absolute())
+    return _Module(str(getattr(function, "__module__", "")), Path(file).absolute())
+
+
+def _files(first: _Module) -> Iterator[Path]:
+    """The module's own file, then those that it stands on, by their names."""
     yield first.path
     if (root := _root(first)) is None:
         return

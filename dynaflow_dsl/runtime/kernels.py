@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -36,6 +37,7 @@ class Kernel:
     its calls share and one of them may use at a time, such as a workspace that is kept:
     kernels that name the same thing never run at once. With `by_stream` it has all of
     this once for each stream, so that its calls on two of them may run at once.
+    `declared` are the name and the file of the module that says so.
     """
 
     function: Callable[..., Any]
@@ -45,6 +47,7 @@ class Kernel:
     communicator: str | None = None
     uses: tuple[str, ...] = ()
     by_stream: bool = False
+    declared: tuple[str, str] | None = field(default=None, compare=False)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Run the kernel."""
@@ -65,10 +68,19 @@ def kernel(
     Parameters of `reference` are tensors unless their annotation is `float`, `int`,
     `bool` or `str`.
     """
+    caller = sys._getframe(1)
+    declared = str(caller.f_globals.get("__name__", "")), caller.f_code.co_filename
 
     def made(function: Callable[..., Any]) -> Kernel:
         return Kernel(
-            function, reference, mutates, workspace, communicator, uses, by_stream
+            function,
+            reference,
+            mutates,
+            workspace,
+            communicator,
+            uses,
+            by_stream,
+            declared,
         )
 
     return made

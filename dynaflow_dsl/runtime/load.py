@@ -20,7 +20,7 @@ from dynaflow_dsl.runtime.facts import Fact, check_facts, facts_given, facts_her
 from dynaflow_dsl.runtime.fetch import HostWeights, fetched_paths
 from dynaflow_dsl.runtime.fetch import place as place_model
 from dynaflow_dsl.runtime.graphs import GraphBackend, Pools, make_graphs
-from dynaflow_dsl.runtime.kernel_sources import source_digest
+from dynaflow_dsl.runtime.kernel_sources import kernel_digest
 from dynaflow_dsl.runtime.kernels import ComparedOnce, Kernel
 from dynaflow_dsl.runtime.model import every_part
 from dynaflow_dsl.runtime.module_map import ModuleMap, read_map
@@ -191,8 +191,7 @@ def _check_kernels(names: Mapping[str, Any], module_map: ModuleMap) -> None:
     """Refuse kernels that are not those which parts were compared with."""
     for name, digest in module_map.kernels.items():
         made = names.get(name)
-        given = (made.function, made.reference) if isinstance(made, Kernel) else None
-        if given is None or source_digest(*given) != digest:
+        if not isinstance(made, Kernel) or kernel_digest(made) != digest:
             raise LoadError(
                 "DFS801",
                 f"the source of the kernel `{name}` is not that which "

@@ -99,10 +99,11 @@ class Queue:
         self._under_way: list[UnderWay] = []
         self._in_order: _InOrder | None = None
         self._broken = threading.Event()
+        self._name_before = ""
 
     def __enter__(self) -> None:
         self._streams.current = self
-        name_thread(self.name)
+        self._name_before = name_thread(self.name)
         # What is no call of a part, as joining pieces is, may read what is under way.
         if self._under_way:
             self._in_order = _InOrder(self)
@@ -110,7 +111,7 @@ class Queue:
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         self._streams.current = None
-        name_thread()
+        name_thread(self._name_before)
         self.leave_order()
 
     def record(self) -> Sequence[UnderWay]:

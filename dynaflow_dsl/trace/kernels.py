@@ -24,7 +24,7 @@ from dynaflow_dsl.graph.model import (
 )
 from dynaflow_dsl.resolve.model import Scalar, Value, Via
 from dynaflow_dsl.resolve.values import shown
-from dynaflow_dsl.runtime.kernel_sources import source_digest
+from dynaflow_dsl.runtime.kernel_sources import kernel_digest
 from dynaflow_dsl.runtime.kernels import Kernel
 from dynaflow_dsl.trace.model import Entry, TraceSpec
 from dynaflow_dsl.trace.tracing import trace
@@ -94,7 +94,7 @@ class KernelReader:
             TrustedKernel(
                 signature.tensors,
                 kernel.mutates,
-                source_digest(kernel.function, kernel.reference),
+                kernel_digest(kernel),
                 kernel.communicator,
                 kernel.uses,
                 kernel.by_stream,
@@ -153,7 +153,7 @@ class KernelReader:
             _in_sizes_of_the_model(found.unwrap().graphs[0], sizes),
             tuple(open_scalars.items()),
             kernel.mutates,
-            source_digest(kernel.function, kernel.reference),
+            kernel_digest(kernel),
             kernel.communicator,
             kernel.uses,
             kernel.by_stream,

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from dynaflow_dsl.diagnostics import DiagnosticError, Result
-from dynaflow_dsl.graph.model import TracedModel
+from dynaflow_dsl.graph.model import Graph, TracedModel
+from dynaflow_dsl.runtime.collector import no_collections
 from dynaflow_dsl.runtime.fingerprint import fingerprint
 from dynaflow_dsl.trace.arguments import (
     Call,
@@ -61,19 +62,8 @@ def trace(
     try:
         if (problem := wrong_field(spec)) is not None:
             refuse(f"the TraceSpec is wrong: {problem}")
-        graphs = []
-        for entry in spec.entries:
-            exported, call = _export(spec, entry)
-            if captured.contexts is not None:
-                exported = replace(exported, contexts=captured.contexts)
-            graphs.append(convert(exported, spec, call))
-            check_decisions(
-                entry,
-                exported.decisions,
-                dimension_symbols(exported.program, call),
-                example_sizes(spec),
-                lowest_sizes(spec),
-            )
+        with no_collections():
+            graphs = [_traced(spec, entry, captured.contexts) for entry in spec.entries]
     except DiagnosticError as error:
         return Result(None, error.diagnostics)
     name = type(spec.model).__name__
@@ -91,6 +81,21 @@ def trace(
             graphs=tuple(graphs),
         )
     )
+
+
+def _traced(spec: TraceSpec, entry: str, contexts: tuple[Context, ...] | None) -> Graph:
+    exported, call = _export(spec, entry)
+    if contexts is not None:
+        exported = replace(exported, contexts=contexts)
+    graph = convert(exported, spec, call)
+    check_decisions(
+        entry,
+        exported.decisions,
+        dimension_symbols(exported.program, call),
+        example_sizes(spec),
+        lowest_sizes(spec),
+    )
+    return graph
 
 
 def export_entry(spec: TraceSpec, entry: str) -> torch.export.ExportedProgram:

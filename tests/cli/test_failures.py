@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 
@@ -41,7 +42,10 @@ def test_all_others_end_with_what_the_failing_rank_says() -> None:
     launch = Launch(3)
     for rank in launch.ranks:
         rank.watch()
+    began = time.monotonic()
     launch.ranks[1].leave("DFS110: no weights")
+    # Until they have heard it, and no longer.
+    assert time.monotonic() - began < LONG / 2
     told = {launch.ended.get(timeout=LONG) for _ in range(2)}
     said = "rank 1 has failed: DFS110: no weights"
     assert told == {(0, said), (2, said)}

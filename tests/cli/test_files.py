@@ -99,3 +99,27 @@ def test_reading_what_is_not_there_or_no_text(tmp_path: Path) -> None:
 
 def test_snapshot_lies_beside_the_schedule() -> None:
     assert files.snapshot_path("a/halves.dfs") == Path("a/halves.graph.json")
+
+
+def test_what_is_no_file_is_written_to_and_stays(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        files.write_text(pipe, "a\n")
+        assert os.read(reading, 9) == b"a\n"
+    finally:
+        os.close(reading)
+    assert pipe.is_fifo()
+    assert names(tmp_path) == ["pipe"]
+
+
+def test_a_link_stays_and_leads_to_what_is_written(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    path, link = tmp_path / "inner" / "real.py", tmp_path / "link.py"
+    path.write_text("old")
+    link.symlink_to(path)
+    files.write_text(link, "new")
+    assert link.is_symlink()
+    assert path.read_text() == "new"
+    assert names(path.parent) == ["real.py"]

@@ -109,7 +109,7 @@ def end_with(
             "--size: batch goes from 1 to 4",
             ExitCode.COULD_NOT_RUN,
         ),
-        (KeyError("odd"), "DFS900: ", ExitCode.COULD_NOT_RUN),
+        (KeyError("odd"), "DFS110: ", ExitCode.COULD_NOT_RUN),
     ],
 )
 def test_a_rank_that_fails_says_why_before_it_tells_the_others(

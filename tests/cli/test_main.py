@@ -3,6 +3,7 @@ import io
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,10 +17,17 @@ Capture = pytest.CaptureFixture[str]
 
 
 def fail_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
-    def raise_error(code: str) -> None:
-        raise error
+    """Let a function of this package raise an exception."""
+    raising_in(Path(explain.__file__), error, monkeypatch)
 
-    monkeypatch.setattr(explain, "explanation", raise_error)
+
+def raising_in(
+    path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: dict[str, Any] = {"error": error}
+    text = "def raise_error(code):\n    raise error\n"
+    exec(compile(text, str(path), "exec"), names)
+    monkeypatch.setattr(explain, "explanation", names["raise_error"])
 
 
 def test_version(capsys: Capture) -> None:
@@ -134,6 +142,32 @@ def test_json_is_one_document_with_diagnostics_and_results(
             }
         ],
     }
+
+
+class Odd(Exception):
+    def __str__(self) -> str:
+        raise ValueError("nothing to say")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(ValueError("mine\nmore"), "ValueError: mine"), (Odd(), "Odd: (it cannot")],
+)
+def test_what_code_of_the_users_raises_is_no_defect(
+    error: Exception,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Capture,
+) -> None:
+    (tmp_path / "model.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    raising_in(tmp_path / "model.py", error, monkeypatch)
+    assert run(["explain", "DFS302"]) == 2
+    shown = capsys.readouterr().err
+    assert f"error[DFS110]: code of the model or its target raised {said}" in shown
+    assert "note: in model.py, line 2" in shown
+    assert "defect" not in shown
 
 
 def test_json_holds_the_defect(

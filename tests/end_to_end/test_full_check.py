@@ -123,10 +123,10 @@ def refusal(module: ModuleType, model: nn.Module) -> LoadError:
 def test_other_operations_are_found(
     made: tuple[ModuleType, ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What no source text and no attribute of an instance shows."""
+    """What no source text shows, nor anything that the model holds."""
     module, target = made
     model = model_of(target)
-    monkeypatch.setattr(target.Block, "scale", 3.0)
+    monkeypatch.setattr(torch, "tanh", torch.sigmoid)
     assert isinstance(module.load(model, compile=False), Executor)
     error = refusal(module, model)
     assert error.code == "DFS801"

@@ -80,6 +80,25 @@ def test_copied_rows_arrive(
             assert torch.equal(found[2], times * torch.cat([one[mine] for one in wide]))
 
 
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_what_was_gathered_is_read_before_more_comes(
+    meeting: dict[str, Rank], ranks: int
+) -> None:
+    """No other call is between the two, whose barriers would order them."""
+
+    def work(rank: Rank) -> list[torch.Tensor]:
+        k, group = rank.rank, f"tp{rank.rank}"
+        meeting[group] = rank
+        return [
+            copied_all_gather(torch.full((1, 4), 10.0 * times + k), ranks, group)
+            for times in range(3)
+        ]
+
+    for made in World(ranks).run(work):
+        for times, found in enumerate(made):
+            assert found[:, 0].tolist() == [10.0 * times + k for k in range(ranks)]
+
+
 @pytest.mark.parametrize(
     ("ranks", "names"), [(2, ["swapped"]), (3, ["shares", "sums"])]
 )

@@ -73,7 +73,15 @@ if __name__ == "__main__":
     "nets/lazy.py": "def shifted(x):\n    return x + 1\n",
     "nets/shapes.py": "def wide(x):\n    return x\n",
 }
+# Of each file what runs when it is imported counts as well.
 USED = {
+    "bases",
+    "blocks",
+    "halves",
+    "lazy",
+    "parts",
+    "shapes",
+    "tables",
     "blocks.ACTIVATIONS",
     "blocks.Block",
     "blocks.SCALE",
@@ -84,6 +92,8 @@ USED = {
     "halves.by",
     "halves.halve",
     "lazy.shifted",
+    "parts.Base",
+    "parts.halve",
     "shapes.wide",
     "tables.rows",
 }
@@ -190,7 +200,7 @@ def test_files_without_a_package_know_their_neighbours(tmp_path: Path) -> None:
     net.write_text("import helpers as h\nclass Net:\n    x = h.scale(2)\n")
     beside.write_text("def scale(x):\n    return x\n")
     found = definitions([Start("Net", str(net))])
-    assert set(found) == {"net.Net", "helpers.scale"}
+    assert set(found) == {"net", "net.Net", "helpers", "helpers.scale"}
 
 
 def test_installed_files_are_not_left(tmp_path: Path, folder: Path) -> None:
@@ -204,9 +214,189 @@ def test_installed_files_are_not_left(tmp_path: Path, folder: Path) -> None:
         assert definition.digest == before[key].digest
 
 
-@pytest.mark.parametrize("text", ["def (:\n", "\0", "from nets.parts import Base\n"])
-def test_files_that_cannot_be_read_and_circles_end(folder: Path, text: str) -> None:
+@pytest.mark.parametrize("text", ["def (:\n", "\0"])
+def test_files_that_cannot_be_read_define_nothing(folder: Path, text: str) -> None:
     (folder / "nets" / "parts" / "bases.py").write_text(text, encoding="utf-8")
-    assert set(of_block(folder)) == USED - {"bases.Base"}
+    assert set(of_block(folder)) == USED - {"bases.Base", "bases"}
     (folder / "nets" / "parts" / "bases.py").unlink()
-    assert set(of_block(folder)) == USED - {"bases.Base"}
+    assert set(of_block(folder)) == USED - {"bases.Base", "bases"}
+
+
+def test_circles_end(folder: Path) -> None:
+    text = "from nets.parts import Base\n"
+    (folder / "nets" / "parts" / "bases.py").write_text(text, encoding="utf-8")
+    assert set(of_block(folder)) == USED
+
+
+NET = "class Net:\n    def forward(self, x):\n        return f(x)\n"
+DOUBLED = "def f(x):\n    return x * 1\n"
+TABLE = "TABLE = {}\n\n\ndef keep(f):\n    TABLE[0] = f\n    return f\n\n\n"
+OF_TABLE = "from table import TABLE\n" + NET.replace("f(x)", "TABLE[0](x)")
+
+
+@pytest.mark.parametrize(
+    ("files", "changed"),
+    [
+        # A table that is filled behind its definition, by whatever runs there.
+        ({"net.py": OF_TABLE, "table.py": "TABLE = {}\nTABLE[0] = 1\n"}, "table.py"),
+        ({"net.py": OF_TABLE, "table.py": "TABLE = {}\nTABLE.f(a=1)\n"}, "table.py"),
+        (
+            {
+                "net.py": OF_TABLE,
+                "table.py": f"{TABLE}@keep\ndef g(x):\n    return 1\n",
+            },
+            "table.py",
+        ),
+        (
+            {"net.py": OF_TABLE, "table.py": f"{TABLE}@keep\nclass C:\n    x = 1\n"},
+            "table.py",
+        ),
+        (
+            {"net.py": OF_TABLE, "table.py": f"{TABLE}_ = keep(lambda x: x * 1)\n"},
+            "table.py",
+        ),
+        (
+            {
+                "net.py": "T = {}\ntry:\n    import no_such\nexcept ImportError:\n"
+                "    T[0] = 1\n" + NET.replace("f(x)", "T[0]")
+            },
+            "net.py",
+        ),
+        (
+            {
+                "net.py": "T = {}\nmatch 0:\n    case _:\n        T[0] = 1\n"
+                + NET.replace("f(x)", "T[0]")
+            },
+            "net.py",
+        ),
+        # Imported for what it does.
+        (
+            {
+                "net.py": f"import fills\n{OF_TABLE}",
+                "table.py": "TABLE = {}\n",
+                "fills.py": "from table import TABLE\nTABLE[0] = 1\n",
+            },
+            "fills.py",
+        ),
+        # Handed on under another name.
+        (
+            {
+                "net.py": f"from parts import f\n{NET}",
+                "parts/__init__.py": "from .all import f1 as f\n",
+                "parts/all.py": "def f1(x):\n    return x\ndef f2(x):\n    return -x\n",
+            },
+            "parts/__init__.py",
+        ),
+        # One of two places, of which nobody knows which one is there.
+        (
+            {
+                "net.py": "try:\n    from fast import f\nexcept ImportError:\n"
+                f"    from slow import f\n{NET}",
+                "fast.py": DOUBLED,
+                "slow.py": "def f(x):\n    return x\n",
+            },
+            "fast.py",
+        ),
+        (
+            {
+                "net.py": "try:\n    from fast import f\nexcept ImportError:\n"
+                f"    def f(x):\n        return x\n{NET}",
+                "fast.py": DOUBLED,
+            },
+            "fast.py",
+        ),
+        # Modules as values.
+        (
+            {
+                "net.py": "import ops\n" + NET.replace("f(x)", "getattr(ops, 'f')(x)"),
+                "ops.py": DOUBLED,
+            },
+            "ops.py",
+        ),
+        (
+            {
+                "net.py": f"import ops\nf = [ops]\n{NET.replace('f(x)', 'f[0].f(x)')}",
+                "ops.py": DOUBLED,
+            },
+            "ops.py",
+        ),
+        # An attribute of a class that is imported.
+        (
+            {
+                "net.py": "class Net:\n    from ops import K\n    x = 0\n",
+                "ops.py": "K = 1\n",
+            },
+            "ops.py",
+        ),
+        # Packages beside that of the class.
+        (
+            {
+                "nets/__init__.py": "",
+                "nets/net.py": f"from common.ops import f\n{NET}",
+                "common/__init__.py": "",
+                "common/ops.py": DOUBLED,
+            },
+            "common/ops.py",
+        ),
+    ],
+)
+def test_what_is_used_by_other_ways_counts(
+    tmp_path: Path, files: dict[str, str], changed: str
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    net = next(name for name in files if name.endswith("net.py"))
+    starts = [Start("Net", str(tmp_path / net))]
+    before = definitions(starts)
+    old, new = ("f1", "f2") if "f1 as f" in files[changed] else ("1", "2")
+    edit(tmp_path / changed, old, new)
+    after = definitions(starts)
+    # An entry of both sides: what only one of them has is not compared.
+    assert any(
+        before[key].digest != after[key].digest for key in before.keys() & after.keys()
+    )
+
+
+def test_code_where_python_imports_from_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in {
+        "app/nets/net.py": f"from library import f\n{NET}",
+        "lib/library.py": DOUBLED,
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    starts = [Start("Net", str(tmp_path / "app" / "nets" / "net.py"))]
+    assert "library.f" not in definitions(starts)
+    monkeypatch.syspath_prepend(str(tmp_path / "lib"))
+    assert "library.f" in definitions(starts)
+
+
+def test_what_registers_nothing_of_ours_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(f"from ops import f\n{NET}")
+    path = tmp_path / "ops.py"
+    other = "import functools\n\n\n@functools.cache\ndef g(x):\n    return 3\n"
+    path.write_text(f"{DOUBLED}\n\n{other}")
+    starts = [Start("Net", str(tmp_path / "net.py"))]
+    before = definitions(starts)
+    edit(path, "return 3", "return 4")
+    assert definitions(starts) == before
+    # One more of them in the file of the class itself.
+    (tmp_path / "net.py").write_text(f"from ops import f\n{other}\n\n{NET}")
+    after = definitions(starts)
+    assert {key: after[key] for key in before} == before
+
+
+@pytest.mark.parametrize(
+    "added", ["TABLE[0] = 3\n", "@keep\ndef h(x):\n    return 1\n", "keep(print)\n"]
+)
+def test_what_runs_newly_counts(tmp_path: Path, added: str) -> None:
+    (tmp_path / "net.py").write_text(OF_TABLE)
+    path = tmp_path / "table.py"
+    path.write_text(TABLE)
+    starts = [Start("Net", str(tmp_path / "net.py"))]
+    before = definitions(starts)
+    path.write_text(TABLE + added)
+    after = definitions(starts)
+    assert after["table"].digest != before["table"].digest

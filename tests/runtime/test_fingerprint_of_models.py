@@ -24,7 +24,7 @@ def test_versions_have_no_local_part() -> None:
     assert found["torch"] == torch.__version__.partition("+")[0]
     assert found["class"] == "Model"
     plain = {name for name in found if not name.startswith("code ")}
-    assert plain == {"torch", "class", "classes", "state", "tensors"}
+    assert plain == {"torch", "class", "classes", "state", "tensors", "values"}
 
 
 def test_the_configuration_counts_and_where_it_comes_from_does_not() -> None:
@@ -37,6 +37,7 @@ def test_the_configuration_counts_and_where_it_comes_from_does_not() -> None:
         "tensors",
         "torch",
         "transformers",
+        "values",
     }
     assert of_llama(eos_token_id=7, initializer_range=0.5) == plain
     other = of_llama(rms_norm_eps=0.1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,7 @@ def workers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def starting(cls: Any) -> bool:
         started.append("started")
-        cls._ready_future = object()
+        cls._ready_future = Future()
         return False
 
     monkeypatch.setattr(AsyncCompile, "_ready_future", None)
@@ -140,6 +141,16 @@ def test_workers_get_all_kernels_even_before_they_are_ready(workers: list[str]) 
         assert AsyncCompile.use_process_pool()
     assert not AsyncCompile.use_process_pool()
     assert len(workers) == 3
+
+
+def test_workers_that_never_start_are_no_silent_hang(
+    workers: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inductor, "WORKERS_START", 0.01)
+    with waiting_for_kernels(lambda: None):
+        AsyncCompile.use_process_pool()
+        with pytest.raises(RuntimeError, match="COMPILE_THREADS=1"):
+            wait()
 
 
 def test_where_there_can_be_no_workers_kernels_are_compiled_here(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,13 @@ from typing import Any
 import pytest
 
 from dynaflow_dsl import kernels
-from dynaflow_dsl.runtime.kernel_sources import _files, source_digest
+from dynaflow_dsl.runtime import Kernel
+from dynaflow_dsl.runtime.kernel_sources import (
+    _files,
+    _module_of,
+    kernel_digest,
+    source_digest,
+)
 
 FILES = {
     "__init__.py": "from weave.unused import nothing\n",
@@ -62,6 +69,12 @@ def written_in(path: Path, module: str) -> Callable[..., Any]:
     return made
 
 
+def files_of(function: Callable[..., Any]) -> list[Path]:
+    module = _module_of(function)
+    assert module is not None
+    return list(_files(module))
+
+
 def add(package: Path) -> Callable[..., Any]:
     return written_in(package / "weave" / "ops" / "add.py", "weave.ops.add")
 
@@ -102,7 +115,7 @@ def test_a_package_goes_before_a_module_of_its_name(package: Path) -> None:
     inner = package / "weave" / "tables" / "__init__.py"
     inner.parent.mkdir()
     inner.write_text("rows = 2\n")
-    found = list(_files(add(package)))
+    found = files_of(add(package))
     assert inner in found
     assert package / "weave" / "tables.py" not in found
 
@@ -110,7 +123,7 @@ def test_a_package_goes_before_a_module_of_its_name(package: Path) -> None:
 def test_a_package_may_be_a_link(package: Path) -> None:
     (package / "weave").rename(package / "checkout")
     (package / "weave").symlink_to(package / "checkout", target_is_directory=True)
-    assert set(_files(add(package))) == {package / "weave" / name for name in USED}
+    assert set(files_of(add(package))) == {package / "weave" / name for name in USED}
 
 
 def test_lines_end_as_version_control_has_them(package: Path) -> None:
@@ -144,8 +157,86 @@ def test_functions_without_a_file_have_the_digits_of_nothing() -> None:
 
 
 def test_what_ships_stands_on_its_own_room_and_not_on_the_runtime() -> None:
-    found = {path.parent.name for path in _files(kernels.copied_all_reduce.function)}
+    found = {path.parent.name for path in files_of(kernels.copied_all_reduce.function)}
     assert found == {"kernels"}
-    names = {path.name for path in _files(kernels.copied_all_reduce.function)}
+    names = {path.name for path in files_of(kernels.copied_all_reduce.function)}
     assert {"copied.py", "pipeline.py", "lanes.py", "host_memory.py"} <= names
     assert "exchange.py" not in names
+
+
+OPS = """
+import functools
+
+
+def one(x):
+    return x
+
+
+def two(x):
+    return -x
+
+
+def scaled(by):
+    def run(x, k=1):
+        return x * by * k
+    return run
+"""
+
+
+def declared(folder: Path, text: str) -> str:
+    """The digest of the kernel `made` of a file beside that of its functions."""
+    (folder / "ops.py").write_text(OPS)
+    names: dict[str, Any] = {"__name__": "ops"}
+    exec(compile(OPS, str(folder / "ops.py"), "exec"), names)
+    path = folder / "table.py"
+    head = "import functools\nfrom dynaflow_dsl.runtime import kernel\n"
+    path.write_text(f"{head}made = {text}\n")
+    names = {**names, "__name__": "table"}
+    exec(compile(path.read_text(), str(path), "exec"), names)
+    return kernel_digest(names["made"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("kernel(reference=one)(one)", "kernel(reference=one, mutates=())(one)"),
+        ("kernel(reference=one)(one)", "kernel(reference=one)(two)"),
+        ("kernel(reference=one)(one)", "kernel(reference=two)(one)"),
+        ("kernel(reference=one, uses=('a',))(one)", "kernel(reference=one)(one)"),
+        (
+            "kernel(reference=one)(functools.partial(scaled(1), k=1))",
+            "kernel(reference=one)(functools.partial(scaled(1), k=2))",
+        ),
+    ],
+)
+def test_how_a_kernel_is_declared_counts(tmp_path: Path, old: str, new: str) -> None:
+    before = declared(tmp_path, old)
+    assert declared(tmp_path, f"(  # why\n    {old}\n)") == before
+    assert declared(tmp_path, new) != before
+
+
+def test_which_function_a_kernel_is_counts(tmp_path: Path) -> None:
+    (tmp_path / "ops.py").write_text(OPS)
+    names: dict[str, Any] = {"__name__": "ops"}
+    exec(compile(OPS, str(tmp_path / "ops.py"), "exec"), names)
+    # All of one file, as where a package hands on another one of it.
+    digests = {
+        kernel_digest(Kernel(function, None))
+        for function in (
+            names["one"],
+            names["two"],
+            names["scaled"](1),
+            names["scaled"](2),
+            functools.partial(names["scaled"](2), k=3),
+        )
+    }
+    assert len(digests) == 5
+    assert kernel_digest(Kernel(names["scaled"](2), None)) in digests
+
+
+def test_the_file_of_a_function_in_a_partial_counts(package: Path) -> None:
+    made = functools.partial(add(package), 1)
+    before = source_digest(made)
+    path = package / "weave" / "tables.py"
+    path.write_text("rows = 2\n")
+    assert source_digest(made) != before

@@ -14,6 +14,7 @@ import torch
 
 from dynaflow_dsl.runtime import RankError, bind_group, release_group
 from dynaflow_dsl.runtime.queues import CpuQueues
+from dynaflow_dsl.runtime.stream_names import group_of_stream
 from dynaflow_dsl.runtime.streams import one_stream
 from tests.end_to_end.building import Built, build
 from tests.runtime import small_ranks
@@ -157,6 +158,35 @@ def test_what_joins_pieces_waits_for_them() -> None:
     with comm:
         joined = torch.cat(pieces)
     assert torch.equal(joined, x + 1)
+
+
+def test_a_part_finds_the_name_of_its_stream_on_either_thread() -> None:
+    streams = CpuQueues(["first", "second"])
+    found: list[tuple[str, bool]] = []
+
+    def noting(x: torch.Tensor) -> torch.Tensor:
+        here = threading.current_thread() is threading.main_thread()
+        found.append((group_of_stream("tp"), here))
+        return x + 1
+
+    on_host = streams.led(noting, lambda x: x + 1, None)
+    handed_over = streams.led(noting, lambda x: x + 1, lambda: lambda error: error)
+    x = torch.arange(4.0)
+    on_host(x)
+    for queue in streams._queues:
+        with queue:
+            on_host(x)
+            handed_over(x)
+        streams.join()
+    on_host(x)
+    assert found == [
+        ("tp", True),
+        ("tp:first", True),
+        ("tp:first", False),
+        ("tp:second", True),
+        ("tp:second", False),
+        ("tp", True),
+    ]
 
 
 def test_parts_run_in_the_context_of_their_piece(tmp_path: Path) -> None:

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 
 from dynaflow_dsl.runtime import LoadError, Streams, make_streams
+from dynaflow_dsl.runtime.cuda_streams import CurrentStream, SideStream
+from dynaflow_dsl.runtime.stream_names import group_of_stream
 
 
 class Noting:
@@ -54,6 +59,27 @@ def test_a_device_without_streams_is_refused() -> None:
     with pytest.raises(LoadError, match="`meta` was asked for") as caught:
         make_streams(torch.device("meta"), ())
     assert caught.value.code == "DFS801"
+
+
+def test_a_stream_of_a_device_is_named_while_it_is_entered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: None)
+    monkeypatch.setattr(torch.cuda, "set_stream", lambda stream: None)
+    # PyTorch has given one of its streams to two of schedules.
+    shared: Any = SimpleNamespace(device=torch.device("cuda", 0), cuda_stream=7)
+    first, second = SideStream("first", shared), SideStream("second", shared)
+    main = CurrentStream(torch.device("cuda", 0))
+    found = []
+    for stream in (main, first, second, main):
+        with stream:
+            found.append(group_of_stream("tp"))
+    assert found == ["tp", "tp:first", "tp:second", "tp"]
+    # A step that is called from a stream of another one.
+    with first:
+        with second:
+            pass
+        assert group_of_stream("tp") == "tp:first"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
