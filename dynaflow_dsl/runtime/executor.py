@@ -12,9 +12,11 @@ from typing import Any, ClassVar, TypeAlias
 
 import torch
 
+from dynaflow_dsl.runtime.captured_sizes import CapturedSizes
+from dynaflow_dsl.runtime.capturing import Capturing
 from dynaflow_dsl.runtime.errors import InputError, LoadError
 from dynaflow_dsl.runtime.graphs import GraphBackend
-from dynaflow_dsl.runtime.input_memory import allocated
+from dynaflow_dsl.runtime.input_memory import InputMemory, allocated
 from dynaflow_dsl.runtime.inputs import Bounds, InputCheck, InputSpecs
 from dynaflow_dsl.runtime.kernels import ComparedOnce
 from dynaflow_dsl.runtime.model import (
@@ -153,16 +155,18 @@ class Executor:
         attach(self, setup.calls)
         self.replays = None
         if self.capture is not None and setup.graphs is not None:
+            capturing = Capturing(
+                memory=InputMemory(self.capture, self.inputs, setup.device),
+                sizes=CapturedSizes(self.capture),
+                parts=Parts(self, tuple(setup.calls)),
+                streams=setup.streams,
+                backend=setup.graphs,
+                explain=setup.explain,
+                lend=setup.lend,
+            )
             self.replays = Replays(
-                self.capture,
-                self.inputs,
-                setup.device,
-                Parts(self, tuple(setup.calls)),
-                setup.streams,
-                setup.graphs,
-                setup.explain,
+                capturing,
                 lambda: sum(one.compared for one in self._trusted),
-                setup.lend,
                 setup.estimate,
             )
 

@@ -27,7 +27,9 @@ class InputMemory:
     ) -> None:
         largest = [sizes[-1] for sizes in capture.sizes.values()]
         self._largest = capture.complete(largest)
-        self._device = device
+        self.capture = capture
+        self.inputs = inputs
+        self.device = device
         self.specs: list[TensorSpec] = []
         self._buffers: dict[int, torch.Tensor] = {}
         self.names: list[str] = []
@@ -56,7 +58,7 @@ class InputMemory:
             self._buffers[k] = torch.zeros(
                 prod(shape_of(spec, self._largest)),
                 dtype=dtype_of(spec.dtype),
-                device=self._device,
+                device=self.device,
             )
         shape = shape_of(spec, sizes)
         return self._buffers[k][: prod(shape)].view(shape)
