@@ -191,12 +191,17 @@ class Executor:
     def replay(self, replay: Replay, arguments: tuple[Any, ...]) -> Any:
         """Run a step that has been captured."""
         assert self.replays is not None
-        if self._ranks is None:
-            return self.replays.run(replay, arguments)
-        if self._ranks.have_met_anew():
+        ranks = self._ranks
+        if ranks is not None and ranks.have_met_anew():
             return self.run(arguments, replay.sizes, sequential=replay.unsplit)
-        with self._ranks.replayed(self._step_names()[replay.unsplit]):
-            return self.replays.run(replay, arguments)
+        try:
+            if ranks is None:
+                return self.replays.run(replay, arguments)
+            with ranks.replayed(self._step_names()[replay.unsplit]):
+                return self.replays.run(replay, arguments)
+        except BaseException as error:
+            self._failed(error)
+            raise
 
     def arrange(
         self,
@@ -297,11 +302,15 @@ class Executor:
                 self._ranks.stalls.end()
             return result
         except BaseException as error:  # whoever is interrupted may go on as well
-            self._explain(error)
-            self.streams.abandon()
-            if self._ranks is not None:
-                self._ranks.failed(error)
+            self._failed(error)
             raise
+
+    def _failed(self, error: BaseException) -> None:
+        """Say where a step failed, and leave nothing of it that others wait for."""
+        self._explain(error)
+        self.streams.abandon()
+        if self._ranks is not None:
+            self._ranks.failed(error)
 
     def _begin(self, ranks: Ranks, unsplit: bool, sizes: Mapping[str, int]) -> None:
         """Let all ranks run the same step. Raises RankError."""

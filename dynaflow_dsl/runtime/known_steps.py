@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from operator import is_
 from typing import Any, TypeAlias
 
 import torch
 
-from dynaflow_dsl.runtime.input_memory import InputMemory
+from dynaflow_dsl.runtime.input_memory import InputMemory, extent, is_same_memory
 from dynaflow_dsl.runtime.model import TensorSpec
 from dynaflow_dsl.runtime.recording import tensors_of
-from dynaflow_dsl.runtime.replayed import Place, Replay
+from dynaflow_dsl.runtime.replayed import Replay, argument_at
 
 # The number of rows of each phase, for graphs that go by phases.
 PhaseRows: TypeAlias = tuple[tuple[str, int], ...]
 
 _address = torch.Tensor.data_ptr
+
+# Steps that are remembered at a time: sizes that are padded may be any number.
+MOST_KNOWN = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +31,20 @@ class Known:
 
     `plain` and `lists` are the arguments whose memory the graph uses itself, by
     position; `used` holds all their tensors, and `addresses` where they lay. `copied`
-    are the others.
+    are the others, with the bytes that they take. From each of `starts`, in order, up
+    to the one of `stops` lies memory that the graph uses: a copy of what shares it
+    would come too late.
     """
 
     count: int
     replay: Replay
     plain: tuple[tuple[int, torch.Tensor], ...]
     lists: tuple[tuple[int, tuple[torch.Tensor, ...]], ...]
-    copied: tuple[tuple[int, torch.Size, torch.dtype], ...]
+    copied: tuple[tuple[int, torch.Size, torch.dtype, int], ...]
     used: tuple[torch.Tensor, ...]
     addresses: list[int]
+    starts: list[int]
+    stops: list[int]
 
 
 class KnownSteps:
@@ -81,9 +90,10 @@ class KnownSteps:
         """Remember a step with these arguments, which were checked."""
         if self._first_tensor is None:
             return
-        in_place = self._memory.capture.in_place
-        known = known_step(replay, arguments, self._memory.inputs, in_place)
+        known = known_step(replay, arguments, self._memory)
         if known is not None:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
             rows = tuple((name, replay.sizes[name]) for name in self._phases)
             self._known[arguments[self._first_tensor].shape, rows] = known
 
@@ -92,7 +102,7 @@ def comes_again(known: Known, arguments: tuple[Any, ...], device: torch.device) 
     """Whether a step is like one that was replayed.
 
     Tensors whose memory is used are the very ones of that step, at the same addresses;
-    the others have the same shapes.
+    the others have the same shapes, and lie elsewhere.
     """
     if len(arguments) != known.count:
         return False
@@ -105,7 +115,7 @@ def comes_again(known: Known, arguments: tuple[Any, ...], device: torch.device) 
             return False
         if not all(map(is_, given, tensors)):
             return False
-    for position, shape, dtype in known.copied:
+    for position, shape, dtype, nbytes in known.copied:
         tensor = arguments[position]
         if (
             type(tensor) is not torch.Tensor
@@ -115,14 +125,15 @@ def comes_again(known: Known, arguments: tuple[Any, ...], device: torch.device) 
             or not tensor.is_contiguous()
         ):
             return False
+        start = _address(tensor)
+        place = bisect_left(known.starts, start + nbytes) - 1
+        if place >= 0 and start < known.stops[place]:
+            return False
     return list(map(_address, known.used)) == known.addresses
 
 
 def known_step(
-    replay: Replay,
-    arguments: tuple[Any, ...],
-    names: Iterable[str],
-    in_place: Collection[str],
+    replay: Replay, arguments: tuple[Any, ...], memory: InputMemory
 ) -> Known | None:
     """What `comes_again` needs of a step, None where lists of tensors are copied.
 
@@ -132,21 +143,23 @@ def known_step(
     lent = {
         place
         for target, place in replay.fills
-        if (given := _at(arguments, place)).shape == target.shape
-        and given.stride() == target.stride()
-        and _address(given) == _address(target)
+        if is_same_memory(argument_at(arguments, place), target)
     }
     used: list[tuple[int, Any]] = []
     others: list[tuple[int, Any]] = []
-    for position, (name, given) in enumerate(zip(names, arguments, strict=True)):
+    pairs = zip(memory.inputs, arguments, strict=True)
+    for position, (name, given) in enumerate(pairs):
         whole = isinstance(given, torch.Tensor)
         indices = [None] if whole else range(len(given))
-        kept = name in in_place or all((position, one) in lent for one in indices)
+        kept = name in memory.capture.in_place or all(
+            (position, one) in lent for one in indices
+        )
         (used if kept else others).append((position, given))
     if not all(isinstance(given, torch.Tensor) for _, given in others):
         return None
     copied = {position for position, _ in others}
     tensors = tuple(tensors_of([given for _, given in used]))
+    extents = sorted({*map(extent, tensors), *map(extent, memory.buffers)})
     return Known(
         count=len(arguments),
         replay=replace(
@@ -156,14 +169,10 @@ def known_step(
         lists=tuple(
             (k, tuple(one)) for k, one in used if not isinstance(one, torch.Tensor)
         ),
-        copied=tuple((k, one.shape, one.dtype) for k, one in others),
+        copied=tuple((k, one.shape, one.dtype, one.nbytes) for k, one in others),
         used=tensors,
         addresses=list(map(_address, tensors)),
+        starts=[start for start, _ in extents],
+        # Some may lie inside of others.
+        stops=list(accumulate((stop for _, stop in extents), max)),
     )
-
-
-def _at(arguments: tuple[Any, ...], place: Place) -> torch.Tensor:
-    position, index = place
-    given = arguments[position]
-    tensor: torch.Tensor = given if index is None else given[index]
-    return tensor

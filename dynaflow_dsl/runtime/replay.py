@@ -19,6 +19,10 @@ from dynaflow_dsl.runtime.report import Estimate, StepReport, Uncaptured
 
 _address = torch.Tensor.data_ptr
 
+# Sizes beside captured ones of which it is remembered how they run: there may be any
+# number of them.
+MOST_SIZES = 1024
+
 
 class Replays:
     """The graphs of one executor.
@@ -46,8 +50,10 @@ class Replays:
         self._captured: dict[Wanted, CapturedStep] = {}
         self._replays: dict[Wanted, Replay] = {}
         self._known = KnownSteps(self._memory, self._sizes.phases)
-        # Steps that run uncaptured, and why.
+        # Of captured sizes, those that run uncaptured, and why.
         self._refused: dict[Wanted, str] = {}
+        # Other sizes that no captured one can stand for.
+        self._alone: set[Wanted] = set()
         self._told_addresses = False
         self._given: Callable[[Mapping[str, int], bool], bool] | None = None
 
@@ -69,6 +75,7 @@ class Replays:
         self._replays.clear()
         self._known.clear()
         self._refused.clear()
+        self._alone.clear()
         self._told_addresses = False
         return had_some
 
@@ -111,6 +118,9 @@ class Replays:
             self._tell_addresses(flat, replay.addresses)
             return run(*arguments)
         self._known.learn(replay, arguments)
+        apart = self._memory.apart(flat, [target for target, _ in replay.fills])
+        if apart is not None:
+            arguments = arranged(self._memory.inputs, apart)
         return self.run(replay, arguments)
 
     def captured_size(self, sizes: Mapping[str, int]) -> int | None:
@@ -171,7 +181,6 @@ class Replays:
         refused = {
             self._sizes.described(key.sizes): reason
             for key, reason in self._refused.items()
-            if key.sizes in self._sizes.combinations
         }
         return StepReport(
             name=name,
@@ -199,12 +208,14 @@ class Replays:
             return None
         captured = key.sizes in self._sizes.combinations
         reason = self._refused.get(key, "they have not been captured yet")
+        if not captured and self._next(key) is None:
+            reason = "no captured size can stand for it"
         return Uncaptured(self._sizes.described(key.sizes), reason, captured)
 
     # ---- the first step of a size ----------------------------------------------------
 
     def _first(self, key: Wanted, run: Step, arguments: tuple[Any, ...]) -> Any:
-        if key in self._refused:
+        if key in self._refused or key in self._alone:
             return run(*arguments)
         if key.sizes not in self._sizes.combinations:
             return self._padded(key, run, arguments)
@@ -242,7 +253,9 @@ class Replays:
         """
         target = self._next(key)
         if target is None:
-            self._refused[key] = "no captured size can stand for it"
+            if len(self._alone) >= MOST_SIZES:
+                self._alone.clear()
+            self._alone.add(key)
             return run(*arguments)
         made = self._captured.get(target)
         if made is None:
@@ -250,6 +263,9 @@ class Replays:
         flat = list(tensors_of(arguments))
         if [_address(flat[k]) for k in self._memory.in_place] != made.addresses:
             return run(*arguments)
+        if len(self._replays) >= len(self._captured) + MOST_SIZES:
+            # Those of captured sizes stay; others are worked out again.
+            self._replays = {each: self._replays[each] for each in self._captured}
         self._replays[key] = self._replay(made, key, target)
         return self(run, arguments, self._sizes.named(key.sizes), unsplit=key.unsplit)
 

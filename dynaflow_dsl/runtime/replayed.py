@@ -83,3 +83,11 @@ def run_replay(replay: Replay, arguments: tuple[Any, ...]) -> Any:
         [one.tensor.clone() if one.copied else one.tensor for one in replay.outputs]
     )
     return map_tensors(lambda _: next(made), replay.result)
+
+
+def argument_at(arguments: tuple[Any, ...], place: Place) -> torch.Tensor:
+    """The tensor at a place of a step's arguments."""
+    position, index = place
+    given = arguments[position]
+    tensor: torch.Tensor = given if index is None else given[index]
+    return tensor
