@@ -19,7 +19,8 @@ from dynaflow_dsl.runtime.artifacts import (
     write_artifact,
 )
 from dynaflow_dsl.runtime.errors import LoadError
-from dynaflow_dsl.runtime.executor import Call, Executor
+from dynaflow_dsl.runtime.executor import Executor
+from dynaflow_dsl.runtime.executor_setup import Call
 from dynaflow_dsl.runtime.groups import unplayed_role
 from dynaflow_dsl.runtime.inductor import (
     Boxed,

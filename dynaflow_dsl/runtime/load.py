@@ -12,7 +12,8 @@ from typing import Any, Literal, NoReturn
 import torch
 
 from dynaflow_dsl.runtime.artifacts import cache_folder
-from dynaflow_dsl.runtime.executor import Context, Executor
+from dynaflow_dsl.runtime.executor import Executor
+from dynaflow_dsl.runtime.executor_setup import Context
 from dynaflow_dsl.runtime.facts import Fact, check_facts, facts_given, facts_here
 from dynaflow_dsl.runtime.fetch import HostWeights, fetched_paths
 from dynaflow_dsl.runtime.fetch import place as place_model

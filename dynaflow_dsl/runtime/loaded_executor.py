@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 import torch
 
 from dynaflow_dsl.runtime.communication import communicating
-from dynaflow_dsl.runtime.executor import Call, Context, Executor, Setup
+from dynaflow_dsl.runtime.executor import Executor
+from dynaflow_dsl.runtime.executor_setup import Call, Context, Setup
 from dynaflow_dsl.runtime.fetch import Fetched, HostWeights
 from dynaflow_dsl.runtime.graphs import GraphBackend
 from dynaflow_dsl.runtime.kernels import ComparedOnce

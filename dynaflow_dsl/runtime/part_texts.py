@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from dynaflow_dsl.runtime.executor import Call, Executor
+from dynaflow_dsl.runtime.executor import Executor
+from dynaflow_dsl.runtime.executor_setup import Call
 from dynaflow_dsl.runtime.model import Part, every_part
 from dynaflow_dsl.runtime.weights import Weights, part_weights, record
 
