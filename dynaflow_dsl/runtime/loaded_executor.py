@@ -145,10 +145,7 @@ def _fetched(executor: type[Executor], loading: Loading) -> dict[str, Fetched]:
     """What the parts are made of that bring weights."""
     # Buffers that are made in inference mode can be written in inference mode alone.
     with torch.inference_mode(False):
-        return {
-            name: loading.host.fetched(fetch, loading.tensors)
-            for name, fetch in executor.fetches().items()
-        }
+        return loading.host.fetched(executor.fetches(), loading.tensors)
 
 
 def _trusted(texts: PartTexts, calls: Calls) -> dict[str, list[ComparedOnce]]:
