@@ -308,7 +308,7 @@ class _CheckedStream:
 
 
 class _CheckedStreams(Streams):
-    """Streams of a checked executor; the join is that of the device."""
+    """Streams of a checked executor; what they do all together is the device's."""
 
     def __init__(self, made: Streams, checker: Checker, *streams: Stream) -> None:
         super().__init__(*streams)
@@ -322,6 +322,14 @@ class _CheckedStreams(Streams):
             self._checker.learn(MAIN, self._checker.clocks[name])
         for name in names[1:]:
             self._checker.learn(name, self._checker.clocks[MAIN])
+
+    def take_turn(self) -> None:
+        """That of the device: steps of others use the same buffers."""
+        self._made.take_turn()
+
+    def abandon(self) -> None:
+        """That of the device."""
+        self._made.abandon()
 
 
 class _Joins(TorchFunctionMode):

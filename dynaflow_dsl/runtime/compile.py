@@ -20,7 +20,8 @@ from dynaflow_dsl.runtime.artifacts import (
 )
 from dynaflow_dsl.runtime.collector import no_collections
 from dynaflow_dsl.runtime.errors import LoadError
-from dynaflow_dsl.runtime.executor import Call, Executor
+from dynaflow_dsl.runtime.executor import Executor
+from dynaflow_dsl.runtime.executor_setup import Call
 from dynaflow_dsl.runtime.groups import unplayed_role
 from dynaflow_dsl.runtime.inductor import (
     Boxed,

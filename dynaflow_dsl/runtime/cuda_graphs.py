@@ -90,9 +90,11 @@ class CudaGraphs:
             try:
                 yield
             finally:
-                if self._graph is not None:
-                    self._abandon()
-                torch.cuda.set_stream(before)
+                try:
+                    if self._graph is not None:
+                        self._abandon()
+                finally:  # a device that is broken refuses to be mended, too
+                    torch.cuda.set_stream(before)
 
     def begin(self) -> None:
         """Start a stretch; every side stream follows main from here."""
@@ -130,8 +132,10 @@ class CudaGraphs:
         graph, self._graph = self._graph, None
         assert graph is not None
         torch.cuda.set_stream(self._stream)
-        abandon(graph, self._index, self._pools[-1])
-        self._pools.append(torch.cuda.graph_pool_handle())
+        try:
+            abandon(graph, self._index, self._pools[-1])
+        finally:
+            self._pools.append(torch.cuda.graph_pool_handle())
 
     def without_owner(self, tensor: torch.Tensor) -> torch.Tensor:
         """An alias that leaves the memory to the pool."""

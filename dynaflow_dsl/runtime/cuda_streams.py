@@ -60,11 +60,20 @@ class SideStream:
         torch.cuda.set_stream(self.stream)
         self._name_before = name_thread(self.name)
         if self.target is not None:
-            self.target.begin()
+            try:
+                self.target.begin()
+            except BaseException:  # nobody leaves what was not entered
+                self._leave()
+                raise
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        if self.target is not None:
-            self.target.end()
+        try:
+            if self.target is not None:
+                self.target.end()
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
         name_thread(self._name_before)
         torch.cuda.set_stream(self._before)
 

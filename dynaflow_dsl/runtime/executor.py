@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 import torch
 
+from dynaflow_dsl.runtime.captured_sizes import CapturedSizes
+from dynaflow_dsl.runtime.capturing import Capturing
 from dynaflow_dsl.runtime.errors import InputError, LoadError
-from dynaflow_dsl.runtime.graphs import GraphBackend
-from dynaflow_dsl.runtime.input_memory import allocated
+from dynaflow_dsl.runtime.executor_setup import Call, Context, Setup
+from dynaflow_dsl.runtime.input_memory import InputMemory, allocated
 from dynaflow_dsl.runtime.inputs import Bounds, InputCheck, InputSpecs
-from dynaflow_dsl.runtime.kernels import ComparedOnce
 from dynaflow_dsl.runtime.model import (
     Capture,
     Fetch,
@@ -26,54 +27,14 @@ from dynaflow_dsl.runtime.model import (
     StreamOptions,
     TensorSpec,
 )
-from dynaflow_dsl.runtime.phases import Phases, check_phases, phases_missing
+from dynaflow_dsl.runtime.phases import Phases, phases_missing
 from dynaflow_dsl.runtime.ranks import Ranks
 from dynaflow_dsl.runtime.recording import Parts
 from dynaflow_dsl.runtime.replay import Replays
 from dynaflow_dsl.runtime.replayed import Replay
-from dynaflow_dsl.runtime.report import (
-    NOTHING_FETCHED,
-    Estimate,
-    FetchedMemory,
-    StepReport,
-    Uncaptured,
-)
+from dynaflow_dsl.runtime.report import StepReport, Uncaptured
+from dynaflow_dsl.runtime.step_sizes import StepSizes
 from dynaflow_dsl.runtime.streams import Streams
-
-# A part with its weights: called with the iteration's inputs.
-Call: TypeAlias = Callable[..., Any]
-
-# From the rows of a piece to what its steps run in.
-Context: TypeAlias = Callable[[slice], AbstractContextManager[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """What an executor is made of when its module is loaded.
-
-    `calls` holds one callable per iteration of each part. `explain` adds to an
-    exception where in the schedule it was raised. `graphs` records steps; None where
-    nothing is captured. With `lend`, what a captured step returns is the graph's own
-    memory. `fetched` is what parts that bring weights hold, and `trusted` the kernels
-    among `calls` that are compared in their first call. `estimate` bounds the memory of
-    steps that are to be captured. `ranks` are those that run the module together, None
-    where it has no collectives. `context` is what steps of pieces run in, for
-    modules that need it.
-    """
-
-    calls: Mapping[str, Sequence[Call]]
-    streams: Streams
-    device: torch.device
-    explain: Callable[[BaseException], None]
-    always_sequential: bool = False
-    graphs: GraphBackend | None = None
-    lend: bool = False
-    fetched: FetchedMemory = NOTHING_FETCHED
-    trusted: Sequence[ComparedOnce] = ()
-    estimate: Estimate | None = None
-    ranks: Ranks | None = None
-    context: Context | None = None
-
 
 _log = logging.getLogger("dynaflow_dsl.runtime")
 
@@ -146,6 +107,8 @@ class Executor:
         self._check = InputCheck(
             self.inputs, setup.device, self.dimensions, self.written
         )
+        cut = self.split if isinstance(self.split, PhaseSplit) else None
+        self._sizes = StepSizes(self._check, self.dimensions, self.phases, cut)
         self._count = len(self.inputs)
         if setup.context is not None:
             self.context = setup.context
@@ -153,16 +116,18 @@ class Executor:
         attach(self, setup.calls)
         self.replays = None
         if self.capture is not None and setup.graphs is not None:
+            capturing = Capturing(
+                memory=InputMemory(self.capture, self.inputs, setup.device),
+                sizes=CapturedSizes(self.capture),
+                parts=Parts(self, tuple(setup.calls)),
+                streams=setup.streams,
+                backend=setup.graphs,
+                explain=setup.explain,
+                lend=setup.lend,
+            )
             self.replays = Replays(
-                self.capture,
-                self.inputs,
-                setup.device,
-                Parts(self, tuple(setup.calls)),
-                setup.streams,
-                setup.graphs,
-                setup.explain,
+                capturing,
                 lambda: sum(one.compared for one in self._trusted),
-                setup.lend,
                 setup.estimate,
             )
 
@@ -187,12 +152,17 @@ class Executor:
     def replay(self, replay: Replay, arguments: tuple[Any, ...]) -> Any:
         """Run a step that has been captured."""
         assert self.replays is not None
-        if self._ranks is None:
-            return self.replays.run(replay, arguments)
-        if self._ranks.have_met_anew():
+        ranks = self._ranks
+        if ranks is not None and ranks.have_met_anew():
             return self.run(arguments, replay.sizes, sequential=replay.unsplit)
-        with self._ranks.replayed(self._step_names()[replay.unsplit]):
-            return self.replays.run(replay, arguments)
+        try:
+            if ranks is None:
+                return self.replays.run(replay, arguments)
+            with ranks.replayed(self._step_names()[replay.unsplit]):
+                return self.replays.run(replay, arguments)
+        except BaseException as error:
+            self._failed(error)
+            raise
 
     def arrange(
         self,
@@ -216,7 +186,7 @@ class Executor:
     ) -> Mapping[str, int]:
         """The sizes of a step's dimensions and phases. Raises InputError (DFS802)."""
         with self._refusals():
-            return self._with_phases(self._check(arguments), phases)
+            return self._sizes.of(arguments, phases)
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
@@ -227,15 +197,6 @@ class Executor:
             if self._ranks is not None:
                 self._ranks.failed(error)
             raise
-
-    def _with_phases(
-        self, sizes: Mapping[str, int], phases: Mapping[str, int] | None
-    ) -> Mapping[str, int]:
-        if phases is not None and self.phases:
-            return {**sizes, **check_phases(phases, self.phases, sizes)}
-        if isinstance(self.split, PhaseSplit):
-            raise phases_missing(self.phases, self.split.dimension)
-        return sizes
 
     def fills(self, sizes: Mapping[str, int]) -> bool:
         """Whether every piece of the split has a row in a step of these sizes."""
@@ -293,11 +254,15 @@ class Executor:
                 self._ranks.stalls.end()
             return result
         except BaseException as error:  # whoever is interrupted may go on as well
-            self._explain(error)
-            self.streams.abandon()
-            if self._ranks is not None:
-                self._ranks.failed(error)
+            self._failed(error)
             raise
+
+    def _failed(self, error: BaseException) -> None:
+        """Say where a step failed, and leave nothing of it that others wait for."""
+        self._explain(error)
+        self.streams.abandon()
+        if self._ranks is not None:
+            self._ranks.failed(error)
 
     def _begin(self, ranks: Ranks, unsplit: bool, sizes: Mapping[str, int]) -> None:
         """Let all ranks run the same step. Raises RankError."""
@@ -342,32 +307,7 @@ class Executor:
         In an entry without phases, `phases` is a dimension like others. Raises
         InputError (DFS802).
         """
-        sizes = dict(given)
-        if phases is not None and not self.phases:
-            sizes["phases"] = phases
-            phases = None
-        rows = {
-            name: sizes.pop(name)
-            for listed in self.phases.values()
-            for name in listed
-            if name in sizes
-        }
-        if rows and phases is not None:
-            raise InputError(
-                "DFS802",
-                f"the rows of `{next(iter(rows))}` are given twice: leave them to "
-                "`phases`.",
-            )
-        phases = rows or phases
-        if phases is not None:
-            checked = check_phases(phases, self.phases, sizes)
-            for dimension, listed in self.phases.items():
-                sizes.setdefault(dimension, sum(checked[name] for name in listed))
-        elif sizes.keys() <= self.dimensions.keys():
-            # Says what is missing before anything else that is.
-            self._with_phases(sizes, None)
-        self._check.sizes(sizes)
-        return self._with_phases(sizes, phases)
+        return self._sizes.named(given, phases)
 
     def buffers_of(
         self, sizes: Mapping[str, int], *, sequential: bool = False

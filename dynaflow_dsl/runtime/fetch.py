@@ -6,6 +6,7 @@ computes and the host goes on. On the CPU the same copies are made within one me
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -89,7 +90,10 @@ class HostWeights:
 
     device: torch.device
     blocks: dict[tuple[str, ...], torch.Tensor] = field(default_factory=dict)
-    buffers: dict[tuple[int, int], list[torch.Tensor]] = field(default_factory=dict)
+    # By their size, their count, and which part of an executor with such ones has them.
+    buffers: dict[tuple[int, int, int], list[torch.Tensor]] = field(
+        default_factory=dict
+    )
 
     def block(self, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """The block of a layer with these weights in it, filled once."""
@@ -108,17 +112,40 @@ class HostWeights:
         pinned = self.device.type == "cuda"
         return torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=pinned)
 
-    def _buffers(self, size: int, count: int) -> list[torch.Tensor]:
+    def _buffers(self, size: int, count: int, number: int) -> list[torch.Tensor]:
         """As many buffers of so many bytes on the device."""
-        if (size, count) not in self.buffers:
-            self.buffers[size, count] = [
+        key = size, count, number
+        if key not in self.buffers:
+            self.buffers[key] = [
                 torch.empty(size, dtype=torch.uint8, device=self.device)
                 for _ in range(count)
             ]
-        return self.buffers[size, count]
+        return self.buffers[key]
 
-    def fetched(self, fetch: Fetch, tensors: Mapping[str, torch.Tensor]) -> Fetched:
-        """Blocks for all layers of a part, and buffers for the largest of them."""
+    def fetched(
+        self, fetches: Mapping[str, Fetch], tensors: Mapping[str, torch.Tensor]
+    ) -> dict[str, Fetched]:
+        """What the parts of one executor are made of, by their names.
+
+        Their weights may be there at the same time, so that none shares buffers with
+        another part of the executor.
+        """
+        taken: Counter[tuple[int, int]] = Counter()
+        return {
+            name: self._fetched(fetch, tensors, taken)
+            for name, fetch in fetches.items()
+        }
+
+    def _fetched(
+        self,
+        fetch: Fetch,
+        tensors: Mapping[str, torch.Tensor],
+        taken: Counter[tuple[int, int]],
+    ) -> Fetched:
+        """Blocks for all layers of a part, and buffers for the largest of them.
+
+        `taken` counts the parts before it that have buffers of some size and number.
+        """
         layers = [
             {path: tensors[path] for path in fetch.paths(position).values()}
             for position in range(len(fetch.layers))
@@ -126,7 +153,8 @@ class HostWeights:
         layouts = [lay_out(layer) for layer in layers]
         blocks = [self.block(layer) for layer in layers]
         size = max(layout.size for layout in layouts)
-        buffers = self._buffers(size, fetch.buffers)
+        buffers = self._buffers(size, fetch.buffers, taken[size, fetch.buffers])
+        taken[size, fetch.buffers] += 1
         views: dict[str, torch.Tensor] = {}
         calls: list[Bring] = []
         for position, (layout, block) in enumerate(zip(layouts, blocks, strict=True)):

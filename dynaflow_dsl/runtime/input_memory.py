@@ -27,7 +27,9 @@ class InputMemory:
     ) -> None:
         largest = [sizes[-1] for sizes in capture.sizes.values()]
         self._largest = capture.complete(largest)
-        self._device = device
+        self.capture = capture
+        self.inputs = inputs
+        self.device = device
         self.specs: list[TensorSpec] = []
         self._buffers: dict[int, torch.Tensor] = {}
         self.names: list[str] = []
@@ -45,6 +47,11 @@ class InputMemory:
                 self.specs.append(one)
 
     @property
+    def buffers(self) -> tuple[torch.Tensor, ...]:
+        """All buffers that were made so far."""
+        return tuple(self._buffers.values())
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all buffers that were made so far."""
         return sum(buffer.nbytes for buffer in self._buffers.values())
@@ -53,11 +60,13 @@ class InputMemory:
         """The buffer of a copied tensor in the shape of a captured size."""
         spec = self.specs[k]
         if k not in self._buffers:
-            self._buffers[k] = torch.zeros(
-                prod(shape_of(spec, self._largest)),
-                dtype=dtype_of(spec.dtype),
-                device=self._device,
-            )
+            # What is made in inference mode can be written in inference mode alone.
+            with torch.inference_mode(False):
+                self._buffers[k] = torch.zeros(
+                    prod(shape_of(spec, self._largest)),
+                    dtype=dtype_of(spec.dtype),
+                    device=self.device,
+                )
         shape = shape_of(spec, sizes)
         return self._buffers[k][: prod(shape)].view(shape)
 
@@ -78,6 +87,45 @@ class InputMemory:
         for k in self.copied:
             tensors[k] = self.view(k, sizes).copy_(flat[k])
         return tensors
+
+    def apart(
+        self, flat: Sequence[torch.Tensor], targets: Sequence[torch.Tensor]
+    ) -> list[torch.Tensor] | None:
+        """A step's tensors in memory that filling `targets` leaves alone.
+
+        `targets` are of those that are copied, in their order. A caller that writes
+        into buffers may hand over some rows of one, or one in the place of another;
+        None where none does, which is nearly always.
+        """
+        buffers = [extent(buffer) for buffer in self._buffers.values()]
+        lent = {
+            k
+            for k, target in zip(self.copied, targets, strict=True)
+            if not is_same_memory(flat[k], target) and _lies_in(flat[k], buffers)
+        }
+        if not lent:
+            return None
+        return [one.clone() if k in lent else one for k, one in enumerate(flat)]
+
+
+def extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """Where a contiguous tensor lies: its first byte, and the one after the last."""
+    start = tensor.data_ptr()
+    return start, start + tensor.nbytes
+
+
+def _lies_in(tensor: torch.Tensor, extents: Sequence[tuple[int, int]]) -> bool:
+    first, last = extent(tensor)
+    return any(first < stop and start < last for start, stop in extents)
+
+
+def is_same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors are the same elements of memory, in the same order."""
+    return (
+        one.data_ptr() == other.data_ptr()
+        and one.shape == other.shape
+        and one.stride() == other.stride()
+    )
 
 
 def shape_of(spec: TensorSpec, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -103,6 +151,7 @@ def arranged(
 def allocated(
     spec: TensorSpec, sizes: Mapping[str, int], device: torch.device
 ) -> torch.Tensor:
-    """An input of zeros, in memory of its own."""
+    """An input of zeros, in memory of its own, that every mode can write."""
     shape: Any = shape_of(spec, sizes)
-    return torch.zeros(shape, dtype=dtype_of(spec.dtype), device=device)
+    with torch.inference_mode(False):
+        return torch.zeros(shape, dtype=dtype_of(spec.dtype), device=device)

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import torch
 
 from dynaflow_dsl.runtime.errors import InputError
-from dynaflow_dsl.runtime.executor import Call
+from dynaflow_dsl.runtime.executor_setup import Call
 from dynaflow_dsl.runtime.inductor import Boxed
 from dynaflow_dsl.runtime.sizes import Compilations
 from dynaflow_dsl.runtime.traced_text import Traced

@@ -152,9 +152,11 @@ def record(
         stretch.number += 1
         backend.begin()
         _, layouts = observed.blocking[key]
-        returned = _empty(layouts)
-        given = tuple(_without_owner(backend, value) for value in arguments)
-        items.append(_between(call, given, _without_owner(backend, returned)))
+        # Replays write there, whatever mode this step is recorded in.
+        with torch.inference_mode(False):
+            returned = _empty(layouts)
+            given = tuple(_without_owner(backend, value) for value in arguments)
+            items.append(_between(call, given, _without_owner(backend, returned)))
         return returned
 
     with backend.session():

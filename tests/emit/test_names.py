@@ -10,7 +10,7 @@ import torch
 from dynaflow_dsl.emit.executors import EXECUTOR_NAMES, attribute_names
 from dynaflow_dsl.plan.names import BUILTINS
 from dynaflow_dsl.runtime import Executor, make_streams
-from dynaflow_dsl.runtime.executor import Setup
+from dynaflow_dsl.runtime.executor_setup import Setup
 from tests.emit.formatting import formatted
 from tests.plan.layered import Layered, Read, Shape
 from tests.prove.schedules import order, scheduled, stagger

@@ -91,14 +91,37 @@ schedule gaps:
             fetch | prev.body
 """
 
+# Weights of one size, brought by two parts that are as far ahead.
+ALIKE = """dfs 1
+
+schedule alike:
+    stream copy
+
+    each layer in .model.layers.*:
+        part bring_gate on copy = weights in .mlp.gate_proj
+        part bring_up on copy = weights in .mlp.up_proj
+        part body = rest
+
+        order:
+            bring_gate, bring_up | prev.body
+"""
+
 SCHEDULES = {
     "ahead": AHEAD,
     "two": TWO,
     "halves": HALVES,
     "in_turn": IN_TURN,
     "gaps": GAPS,
+    "alike": ALIKE,
 }
-BUFFERS = {"ahead": [2], "two": [1, 2], "halves": [2], "in_turn": [1], "gaps": [2]}
+BUFFERS = {
+    "ahead": [2],
+    "two": [1, 2],
+    "halves": [2],
+    "in_turn": [1],
+    "gaps": [2],
+    "alike": [2, 2],
+}
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ import torch
 
 from dynaflow_dsl.models import llama
 from dynaflow_dsl.runtime import Executor, LoadError
+from dynaflow_dsl.runtime.captured_sizes import Wanted
 from dynaflow_dsl.runtime.gemm_target import gemm_target
-from dynaflow_dsl.runtime.replayed import Wanted
 from tests.end_to_end.building import Built, build, run_verify
 
 pytestmark = pytest.mark.gpu

@@ -105,8 +105,10 @@ class FakeGraphs:
 
         def replay() -> None:
             self.replays.append(number)
-            for one in work:
-                one()
+            # A device knows nothing of the modes of PyTorch.
+            with torch.inference_mode():
+                for one in work:
+                    one()
 
         graph = Graph(replay, Nodes(kernels=len(work)))
         self.graphs.append(graph)

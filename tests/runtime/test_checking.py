@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from dynaflow_dsl.runtime.errors import CheckError
-from dynaflow_dsl.runtime.streams import CpuStreams
+from dynaflow_dsl.runtime.streams import CallingThread, CpuStreams
 from tests.runtime.toy_model import Toy, make_arguments, make_toy
 from tests.runtime.write_toy_maps import EXECUTORS, module_map
 from tests.verification.mutations import write_module
@@ -199,3 +199,24 @@ def test_a_stream_that_is_not_left_as_it_was(
 
     message = Spoiled(leaves)(tmp_path, monkeypatch)
     assert message.endswith("leaves the stream main for side.")
+
+
+def test_checked_streams_take_their_turn_and_are_left_as_those_of_the_device(
+    halves: ModuleType,
+) -> None:
+    asked: list[str] = []
+
+    class Noting(CpuStreams):
+        def take_turn(self) -> None:
+            asked.append("take_turn")
+
+        def abandon(self) -> None:
+            asked.append("abandon")
+
+    def streams(device: Any, names: Any, options: Any) -> CpuStreams:
+        return Noting(*map(CallingThread, ("main", *names)))
+
+    step = halves.load(make_toy(), compile=False, streams=streams)
+    step.streams.take_turn()
+    step.streams.abandon()
+    assert asked == ["take_turn", "abandon"]

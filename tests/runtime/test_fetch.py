@@ -8,6 +8,7 @@ from torch import nn
 from dynaflow_dsl.runtime import Fetch
 from dynaflow_dsl.runtime.fetch import (
     ALIGNMENT,
+    Fetched,
     HostWeights,
     fetched_paths,
     lay_out,
@@ -30,6 +31,13 @@ def stack(count: int = 3) -> nn.Module:
 
 def tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     return {name: one.detach() for name, one in model.named_parameters()}
+
+
+def brought(
+    host: HostWeights, fetch: Fetch, weights: dict[str, torch.Tensor]
+) -> Fetched:
+    """What the one part is made of that an executor has."""
+    return host.fetched({"fetch": fetch}, weights)["fetch"]
 
 
 def test_weights_of_any_dtype_and_layout_begin_aligned() -> None:
@@ -63,7 +71,7 @@ def test_weights_of_any_dtype_and_layout_begin_aligned() -> None:
 
 def test_buffers_take_turns() -> None:
     weights = tensors(stack())
-    fetched = HostWeights(CPU).fetched(FETCH, weights)
+    fetched = brought(HostWeights(CPU), FETCH, weights)
     views = [fetched.views[f"layers.{i}.weight"] for i in range(3)]
     assert views[0].data_ptr() == views[2].data_ptr() != views[1].data_ptr()
     for i in (0, 1, 2, 0):
@@ -79,7 +87,7 @@ def test_buffers_take_turns() -> None:
 def test_buffers_are_as_large_as_the_largest_layer() -> None:
     weights = {"layers.0.weight": torch.randn(3), "layers.1.weight": torch.randn(500)}
     fetch = Fetch(layers=range(2), weights=FETCH.weights, buffers=1)
-    fetched = HostWeights(CPU).fetched(fetch, weights)
+    fetched = brought(HostWeights(CPU), fetch, weights)
     assert fetched.buffers == 2048
     for path, call in zip(weights, fetched.calls, strict=True):
         call()
@@ -88,18 +96,36 @@ def test_buffers_are_as_large_as_the_largest_layer() -> None:
 
 def test_blocks_and_buffers_are_made_once() -> None:
     weights, host = tensors(stack()), HostWeights(CPU)
-    one, other = host.fetched(FETCH, weights), host.fetched(FETCH, weights)
+    one, other = brought(host, FETCH, weights), brought(host, FETCH, weights)
     assert [v.data_ptr() for v in one.views.values()] == [
         v.data_ptr() for v in other.views.values()
     ]
     assert len(host.blocks) == 3
     # A schedule that needs another number of buffers has buffers of its own.
     alone = Fetch(layers=range(3), weights=FETCH.weights, buffers=1)
-    third = host.fetched(alone, weights)
+    third = brought(host, alone, weights)
     assert len(host.blocks) == 3
     assert third.views["layers.0.weight"].data_ptr() not in {
         view.data_ptr() for view in one.views.values()
     }
+
+
+def test_parts_of_one_executor_share_no_buffers() -> None:
+    weights = tensors(stack(6))
+    behind = Fetch(
+        layers=range(3, 6), weights={"w": "layers.{}.weight"}, buffers=FETCH.buffers
+    )
+    host = HostWeights(CPU)
+    made = host.fetched({"one": FETCH, "other": behind}, weights)
+    views = [{v.data_ptr() for v in each.views.values()} for each in made.values()]
+    assert [len(each) for each in views] == [2, 2]
+    assert not views[0] & views[1]
+    # Another executor has the same two.
+    again = host.fetched({"one": FETCH, "other": behind}, weights)
+    assert sum(map(len, host.buffers.values())) == 4
+    for name, each in made.items():
+        for path, view in each.views.items():
+            assert again[name].views[path].data_ptr() == view.data_ptr()
 
 
 def test_weights_of_layers_may_have_their_own_names() -> None:
@@ -135,7 +161,7 @@ def test_a_model_is_placed_with_the_same_numbers() -> None:
     assert model.head.weight.data_ptr() not in blocks
     # Loaded again, blocks are used where they are, and see what is changed there.
     again = HostWeights(CPU)
-    fetched = again.fetched(FETCH, tensors(model))
+    fetched = brought(again, FETCH, tensors(model))
     assert {block.data_ptr() for block in again.blocks.values()} == blocks
     with torch.no_grad():
         model.layers[1].weight.fill_(7.0)
@@ -146,7 +172,7 @@ def test_a_model_is_placed_with_the_same_numbers() -> None:
 def test_what_is_not_placed_is_copied() -> None:
     model = stack()
     host = HostWeights(CPU)
-    fetched = host.fetched(FETCH, tensors(model))
+    fetched = brought(host, FETCH, tensors(model))
     before = model.layers[0].weight.detach().clone()
     with torch.no_grad():
         model.layers[0].weight.zero_()

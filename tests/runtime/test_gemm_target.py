@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from dynaflow_dsl.runtime import LoadError, gemm_target
+from dynaflow_dsl.runtime.cuda_streams import SideStream
 from dynaflow_dsl.runtime.gemm_target import GemmTarget
+from dynaflow_dsl.runtime.stream_names import name_of_current_stream
 
 
 class Cublas:
@@ -88,3 +90,21 @@ def test_one_stream_takes_the_kernels_that_many_take(
             seen.append(torch._C._get_sm_carveout_experimental())
     assert seen == [None, 132 - 24, None]
     assert cublas.told == [(77, 24), (77, 0)]
+
+
+@pytest.mark.parametrize("where", ["begin", "end"])
+def test_a_library_that_refuses_leaves_the_stream_of_the_caller(
+    where: str, cublas: Cublas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    current: list[Any] = ["the caller's"]
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: current[-1])
+    monkeypatch.setattr(torch.cuda, "set_stream", current.append)
+    stream: Any = SimpleNamespace(device=0)
+    side = SideStream("side", stream, GemmTarget(0, 24, 132))
+    if where == "begin":
+        cublas.status = 7
+    with pytest.raises(RuntimeError, match="status 7"), side:  # noqa: PT012
+        assert where == "end"
+        cublas.status = 7
+    assert current == ["the caller's", stream, "the caller's"]
+    assert name_of_current_stream() == "main"

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from dynaflow_dsl.runtime import Executor, Split, TensorSpec
-from dynaflow_dsl.runtime.executor import Setup
+from dynaflow_dsl.runtime.executor_setup import Setup
 from dynaflow_dsl.runtime.module_map import read_map
 from dynaflow_dsl.verification.recording import Recorder, Recording
 from tests.runtime.toy_model import Toy, make_arguments
