@@ -23,8 +23,11 @@ def check_is_model(model: object) -> None:
         given = "None"
     elif isinstance(model, type):
         given = f"the class {model.__name__}"
+    inner = getattr(model, "model", None)
+    advice = "; its model is spec.model" if isinstance(inner, torch.nn.Module) else ""
     raise LoadError(
-        "DFS801", f"a module is loaded with a torch.nn.Module, and {given} was given."
+        "DFS801",
+        f"a module is loaded with a torch.nn.Module, and {given} was given{advice}.",
     )
 
 

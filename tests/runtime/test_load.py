@@ -15,6 +15,7 @@ from dynaflow_dsl.runtime import compile as compile_room
 from dynaflow_dsl.runtime.inductor import load_artifact
 from dynaflow_dsl.runtime.module_map import map_path, read_map
 from dynaflow_dsl.runtime.shared_code import shared_code
+from dynaflow_dsl.trace.model import Entry, TraceSpec
 from tests.runtime.toy_model import Layer, Toy, make_arguments, make_toy
 from tests.runtime.write_toy_maps import EXECUTORS, module_map
 from tests.verification.mutations import write_module
@@ -228,7 +229,14 @@ def test_what_is_no_model_is_refused(
 ) -> None:
     error = refusal(halves, model)
     assert error.code == "DFS801"
-    assert f"{given} was given" in error.message
+    assert f"{given} was given." in error.message
+
+
+def test_a_spec_given_as_the_model_has_one(halves: ModuleType) -> None:
+    entries = {"forward": Entry(lambda sizes: ())}
+    spec: Any = TraceSpec(model=make_toy(), entries=entries, dims={}, dimensions={})
+    error = refusal(halves, spec)
+    assert error.message.endswith("a TraceSpec was given; its model is spec.model.")
 
 
 @pytest.mark.parametrize("device", ["blah", "cpu:1", None, 1.5, "cuda:99"])
