@@ -17,6 +17,7 @@ import torch
 import torch._inductor
 import torch._inductor.config
 from torch._dispatch.python import enable_python_dispatcher
+from torch._dynamo.convert_frame import compile_lock
 from torch._dynamo.source import ConstantSource
 from torch._guards import TracingContext, tracing
 from torch._inductor import standalone_compile, virtualized
@@ -43,8 +44,6 @@ USUAL_SIZE = 16
 
 # Seconds that worker processes may take until they compile.
 WORKERS_START = 120
-
-_environment_lock = threading.RLock()
 
 
 class FakeWorld:
@@ -299,9 +298,13 @@ def inductor_cache(folder: Path) -> Iterator[None]:
     """Let Inductor keep its kernels in `folder`, unless the user said where.
 
     Artifacts of the CPU name kernels that are only there, so the two belong together.
+
+    The variable, and what Inductor keeps in one place for the compilation at hand, are
+    of the process: `torch.compile` on another thread waits meanwhile, or is waited for.
+    Its own lock is the only one, since its backend may come here holding it.
     """
     variable = "TORCHINDUCTOR_CACHE_DIR"
-    with _environment_lock:
+    with compile_lock:
         before = os.environ.get(variable)
         # Inductor itself sets the variable to its default when it is first used.
         if before is not None and before != default_cache_dir():

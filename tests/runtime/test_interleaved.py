@@ -269,3 +269,61 @@ def test_a_part_that_cannot_be_compiled_spoils_no_other(
     log.clear()
     torch.testing.assert_close(compiled(tmp_path)(ROWS), EXPECTED)
     assert len(log) == 2 * (len(PARTS) - kept)
+
+
+def test_a_compilation_by_torch_compile_on_another_thread_waits(tmp_path: Path) -> None:
+    entered, errors = threading.Event(), []
+
+    def backend(graph: torch.fx.GraphModule, _: object) -> Callable[..., Any]:
+        entered.set()
+        # As Inductor does: there is one list of kernels in the process.
+        TritonBundler.begin_compile()
+        TritonBundler.end_compile()
+        return graph.forward
+
+    def other() -> None:
+        try:
+            torch.compile(lambda x: x + 1, backend=backend)(torch.ones(2))
+        except Exception as error:
+            errors.append(error)
+
+    # What Dynamo does first takes a while.
+    torch.compile(lambda x: x + 2, backend=backend)(torch.ones(2))
+    entered.clear()
+    thread = threading.Thread(target=other)
+    with inductor.inductor_cache(tmp_path):
+        TritonBundler.begin_compile()
+        thread.start()
+        at_once = entered.wait(timeout=1)
+        TritonBundler.end_compile()
+    thread.join(timeout=60)
+    assert errors == []
+    assert entered.is_set()
+    assert not at_once
+
+
+def test_compiling_waits_for_torch_compile_on_another_thread_that_comes_here(
+    tmp_path: Path,
+) -> None:
+    entered, left = threading.Event(), threading.Event()
+
+    def backend(graph: torch.fx.GraphModule, _: object) -> Callable[..., Any]:
+        entered.set()
+        threading.Event().wait(timeout=0.5)
+        # As the backend of schedules does, which loads.
+        with inductor.inductor_cache(tmp_path):
+            left.set()
+        return graph.forward
+
+    def other() -> None:
+        torch.compile(lambda x: x - 1, backend=backend)(torch.ones(2))
+
+    thread = threading.Thread(target=other, daemon=True)
+    thread.start()
+    assert entered.wait(timeout=60)
+    with inductor.inductor_cache(tmp_path):
+        assert left.is_set()
+        # Here parts may be compiled that use `torch.compile` themselves.
+        torch.compile(lambda x: x * 3, backend="eager")(torch.ones(2))
+    thread.join(timeout=60)
+    assert not thread.is_alive()
