@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from dynaflow_dsl.runtime.fingerprint import NOT_THE_MODEL
+from dynaflow_dsl.runtime.configurations import NOT_THE_MODEL
 
 _Tensors: TypeAlias = Mapping[str, torch.Tensor | None]
 _Modules: TypeAlias = Mapping[str, torch.nn.Module | None]

@@ -11,12 +11,15 @@ import inspect
 import json
 import sys
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import fields, is_dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 
+from dynaflow_dsl.runtime.configurations import (
+    NOT_THE_MODEL,
+    configuration_text,
+    texts_with_dtypes,
+)
 from dynaflow_dsl.runtime.definitions import Definition, Start, definitions
 from dynaflow_dsl.runtime.held_values import (
     OF_THE_MACHINE,
@@ -25,29 +28,12 @@ from dynaflow_dsl.runtime.held_values import (
     file_of,
     functions_of,
     held_values,
+    hooks_of,
 )
 from dynaflow_dsl.runtime.model_code import (
     is_model_code,
     is_own_code,
     relative_path,
-)
-
-# Where a configuration came from and how text is made of it, not what is computed.
-NOT_THE_MODEL = frozenset(
-    {
-        "_commit_hash",
-        "_name_or_path",
-        "architectures",
-        "bos_token_id",
-        "eos_token_id",
-        "id2label",
-        "initializer_range",
-        "label2id",
-        "pad_token_id",
-        "problem_type",
-        "transformers_version",
-        "use_cache",
-    }
 )
 
 # Attributes of modules that say where a model came from or how it is trained.
@@ -90,7 +76,7 @@ def _entries(
     modules = {type(module).__module__ for module in model.modules()}
     if transformers and any(name.startswith("transformers.") for name in modules):
         entries["transformers"] = _version(str(transformers.__version__))
-    if configuration := _configuration(model):
+    if configuration := configuration_text(model):
         entries["config"] = _digest(configuration)
     entries["tensors"] = _tensors_digest(dict(_tensors(model)))
     entries["state"] = _digest(json.dumps(list(_state(model))))
@@ -127,6 +113,8 @@ def first_difference(expected: Mapping[str, str], model: torch.nn.Module) -> str
         return changed
     for name, words in _DIFFERENCES.items():
         if name in expected and given.get(name) != expected[name]:
+            if name == "config" and _names_other_dtypes(expected[name], model):
+                continue
             return words
     return None
 
@@ -140,6 +128,13 @@ _DIFFERENCES = {
         "attributes, or values that their methods find in closures and globals"
     ),
 }
+
+
+def _names_other_dtypes(expected: str, model: torch.nn.Module) -> bool:
+    """Whether a configuration differs in how it says what dtype the tensors have."""
+    tensors = (tensor for _, tensor in _tensors(model))
+    kind = next((one.dtype for one in tensors if one.is_floating_point()), None)
+    return any(_digest(text) == expected for text in texts_with_dtypes(model, kind))
 
 
 def _code_difference(
@@ -244,7 +239,8 @@ def _state(model: torch.nn.Module) -> Iterator[tuple[str, str, object]]:
             yield path, name, repr(value)
         if "forward" in vars(module):
             yield path, "forward", "patched"
-        hooks = len(module._forward_hooks), len(module._forward_pre_hooks)
+        kinds = ("_forward_hooks", "_forward_pre_hooks")
+        hooks = tuple(len(hooks_of(module, which)) for which in kinds)
         if any(hooks):
             yield path, "hooks", hooks
 
@@ -292,40 +288,6 @@ def _starts_of(code: tuple[Any, ...]) -> Iterator[Start]:
         name = one.__qualname__ if isinstance(one, type) else one.__code__.co_qualname
         if file:
             yield Start(name.partition(".")[0], file)
-
-
-def _configuration(model: torch.nn.Module) -> str:
-    config = getattr(model, "config", None)
-    to_dict = getattr(config, "to_dict", None)
-    if callable(to_dict):
-        found = to_dict()
-    elif is_dataclass(config) and not isinstance(config, type):
-        found = {each.name: getattr(config, each.name) for each in fields(config)}
-    elif isinstance(config, SimpleNamespace):
-        found = vars(config)
-    elif isinstance(config, Mapping):
-        # Those of libraries say of which class and version they are.
-        found = {k: v for k, v in config.items() if not str(k).startswith("_")}
-    else:
-        return ""
-    return json.dumps(_plain(found), sort_keys=True)
-
-
-def _plain(value: object) -> object:
-    match value:
-        case Mapping():
-            return {
-                str(key): _plain(element)
-                for key, element in value.items()
-                if key not in NOT_THE_MODEL
-            }
-        case list() | tuple():
-            return [_plain(element) for element in value]
-        case None | bool() | int() | float() | str():
-            return value
-        case torch.dtype():
-            return str(value)
-    return type(value).__name__
 
 
 def _version(version: str) -> str:

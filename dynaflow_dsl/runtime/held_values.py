@@ -41,6 +41,13 @@ _MAKING = ("__init__", "__setattr__")
 # More of a kind is data and no setting.
 _MOST = 1000
 
+# What `transformers` calls hooks that write outputs down, or ask for gradients.
+_IDLE_HOOKS = (
+    ".output_capturing_hook",
+    ".make_inputs_require_grads",
+    ".make_inputs_require_grad",
+)
+
 # What every module has.
 _OF_MODULES = frozenset(vars(torch.nn.Module()))
 
@@ -74,8 +81,7 @@ def held_values(
         for name, value in _attributes(module, left_out, named):
             found += reader.entry(path, name, value, own=named is not None)
         for which in ("_forward_pre_hooks", "_forward_hooks"):
-            hooks = list(getattr(module, which).values())
-            if hooks:
+            if hooks := hooks_of(module, which):
                 found += reader.entry(path, which, hooks, own=True)
     for kind in sorted(ours, key=lambda one: one.__qualname__):
         for name, value in sorted(vars(kind).items()):
@@ -88,6 +94,23 @@ def held_values(
             if public and not name.startswith("__") and not functions_of(value):
                 found += reader.entry(where, name, value, own=True)
     return Held(tuple(found), tuple(reader.code.values()))
+
+
+def hooks_of(module: torch.nn.Module, which: str) -> list[Any]:
+    """Hooks of a module that may change what it computes."""
+    return [hook for hook in getattr(module, which).values() if not _is_idle(hook)]
+
+
+def _is_idle(hook: object) -> bool:
+    """Whether `transformers` leaves a hook behind that computes nothing.
+
+    Those for hidden states stay once somebody has asked for them, those of training
+    when it is over. Others of it, for ranks, do compute.
+    """
+    function = inspect.unwrap(hook) if callable(hook) else hook
+    home = getattr(function, "__module__", None) or ""
+    name = getattr(function, "__qualname__", "")
+    return home.partition(".")[0] == "transformers" and name.endswith(_IDLE_HOOKS)
 
 
 def described(function: object) -> object:

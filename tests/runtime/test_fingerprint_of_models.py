@@ -1,8 +1,16 @@
+from pathlib import Path
+
+import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import (
+    CLIPConfig,
+    CLIPModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
 
 from dynaflow_dsl.models.decoder import random_model
-from dynaflow_dsl.runtime.fingerprint import fingerprint
+from dynaflow_dsl.runtime.fingerprint import fingerprint, first_difference
 from tests.trace.specs import module
 
 SHAPE = {
@@ -71,3 +79,74 @@ def test_a_model_on_meta_is_the_same_model_before_and_after_it_ran() -> None:
 
 def test_tied_weights_of_a_decoder_count() -> None:
     assert of_llama(tie_word_embeddings=True)["tensors"] != of_llama()["tensors"]
+
+
+def of_llama_itself() -> LlamaForCausalLM:
+    return LlamaForCausalLM(LlamaConfig(**SHAPE)).eval()
+
+
+def test_a_model_that_was_asked_for_hidden_states_is_the_same() -> None:
+    model = of_llama_itself()
+    before = fingerprint(model)
+    model(torch.ones(1, 3, dtype=torch.int64), output_hidden_states=True)
+    assert any(module._forward_hooks for module in model.modules())
+    assert fingerprint(model) == before
+
+
+def test_a_model_whose_checkpointing_was_on_is_the_same() -> None:
+    model = of_llama_itself()
+    before = fingerprint(model)
+    model.gradient_checkpointing_enable()
+    model.gradient_checkpointing_disable()
+    assert fingerprint(model) == before
+
+
+def test_a_hook_of_the_users_with_such_a_name_counts() -> None:
+    model = of_llama_itself()
+    before = fingerprint(model)
+
+    def output_capturing_hook(*_: object) -> None:
+        pass
+
+    model.model.register_forward_hook(output_capturing_hook)
+    assert "hooks" in str(first_difference(before, model))
+
+
+def test_a_model_with_its_weights_is_the_one_that_was_made_of_its_configuration(
+    tmp_path: Path,
+) -> None:
+    model = of_llama_itself()
+    model.save_pretrained(tmp_path)
+    saved = LlamaForCausalLM.from_pretrained(tmp_path).eval()
+    assert saved.config.dtype != model.config.dtype
+    assert first_difference(fingerprint(model), saved) is None
+    assert first_difference(fingerprint(saved), model) is None
+    saved.config.rms_norm_eps = 0.5
+    assert "its configuration differs" in str(
+        first_difference(fingerprint(model), saved)
+    )
+
+
+@pytest.mark.parametrize("named", [{}, {"dtype": "float32"}])
+def test_configurations_inside_of_one_may_name_the_dtype_or_not(
+    tmp_path: Path, named: dict[str, str]
+) -> None:
+    tower = {
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
+    config = CLIPConfig(text_config=tower, vision_config=tower, **named)
+    model = CLIPModel(config).eval()
+    before = fingerprint(model)
+    model.save_pretrained(tmp_path)
+    saved = CLIPModel.from_pretrained(tmp_path).eval()
+    assert first_difference(before, saved) is None
+
+
+def test_a_configuration_with_the_dtype_of_no_tensor_is_another() -> None:
+    model = of_llama_itself()
+    before = fingerprint(model)
+    model.config.dtype = torch.float16
+    assert "its configuration differs" in str(first_difference(before, model))
