@@ -74,6 +74,9 @@ class KnownSteps:
             # Phases that graphs do not go by are still to be checked.
             if not self._phases or type(phases) is not dict:
                 return None
+            # One that is no whole number may equal one, or have no hash.
+            if not all(type(each) is int for each in phases.values()):
+                return None
             rows = tuple(phases.items())
         first = self._first_tensor
         if first is None or len(arguments) <= first:
