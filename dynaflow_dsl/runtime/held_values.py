@@ -107,9 +107,11 @@ def _is_idle(hook: object) -> bool:
     Those for hidden states stay once somebody has asked for them, those of training
     when it is over. Others of it, for ranks, do compute.
     """
-    function = inspect.unwrap(hook) if callable(hook) else hook
-    home = getattr(function, "__module__", None) or ""
-    name = getattr(function, "__qualname__", "")
+    if not isinstance(hook, FunctionType):
+        return False
+    # By where it is written: `functools.wraps` gives a function the name of another.
+    home = str(hook.__globals__.get("__name__"))
+    name = hook.__code__.co_qualname
     return home.partition(".")[0] == "transformers" and name.endswith(_IDLE_HOOKS)
 
 

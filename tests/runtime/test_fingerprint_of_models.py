@@ -1,4 +1,6 @@
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -109,6 +111,22 @@ def test_a_hook_of_the_users_with_such_a_name_counts() -> None:
         pass
 
     model.model.register_forward_hook(output_capturing_hook)
+    assert "hooks" in str(first_difference(before, model))
+
+
+def test_a_hook_around_one_that_transformers_left_counts() -> None:
+    model = of_llama_itself()
+    before = fingerprint(model)
+    model(torch.ones(1, 3, dtype=torch.int64), output_hidden_states=True)
+    layer = model.model.layers[0]
+    (key, hook), *_ = layer._forward_hooks.items()
+
+    @wraps(hook)
+    def doubled(*arguments: Any) -> Any:
+        hook(*arguments)
+        return arguments[-1] * 2
+
+    layer._forward_hooks[key] = doubled
     assert "hooks" in str(first_difference(before, model))
 
 
