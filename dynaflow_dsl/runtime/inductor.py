@@ -42,6 +42,10 @@ Boxed: TypeAlias = Callable[[list[Any]], Sequence[Any]]
 # An example size: large enough that 0 and 1 are not at issue.
 USUAL_SIZE = 16
 
+# One compilation at a time in a process. It is the lock of Dynamo, whose backends may
+# load modules while they hold it: a second one would be taken in both orders.
+COMPILING = compile_lock
+
 # Seconds that worker processes may take until they compile.
 WORKERS_START = 120
 
@@ -304,7 +308,7 @@ def inductor_cache(folder: Path) -> Iterator[None]:
     Its own lock is the only one, since its backend may come here holding it.
     """
     variable = "TORCHINDUCTOR_CACHE_DIR"
-    with compile_lock:
+    with COMPILING:
         before = os.environ.get(variable)
         # Inductor itself sets the variable to its default when it is first used.
         if before is not None and before != default_cache_dir():

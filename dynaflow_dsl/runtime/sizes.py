@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice, product
 from typing import Generic, Protocol, TypeVar
 
 from dynaflow_dsl.runtime.errors import LoadError
-from dynaflow_dsl.runtime.inductor import SIZE_FUNCTIONS, USUAL_SIZE
+from dynaflow_dsl.runtime.inductor import COMPILING, SIZE_FUNCTIONS, USUAL_SIZE
 from dynaflow_dsl.runtime.inputs import Bounds
 
 # How often one part is compiled at most.
@@ -22,9 +21,6 @@ _MOST_SAMPLES = 1000
 # Larger sizes of a dimension without an upper bound are compiled for when a step first
 # has them: few have, and compilers index large tensors in another way.
 _LARGEST = 1024
-
-
-_COMPILING = threading.RLock()
 
 
 class Conditional(Protocol):
@@ -75,7 +71,7 @@ class Compilations(Generic[Compiled]):
         if known is not None:
             return known
         # Streams of the CPU may ask at once, and compilers are set up process-wide.
-        with _COMPILING:
+        with COMPILING:
             return self._made_for(sizes)
 
     def _made_for(self, sizes: Mapping[str, int]) -> Compiled | None:

@@ -62,6 +62,7 @@ def trace(
     try:
         if (problem := wrong_field(spec)) is not None:
             refuse(f"the TraceSpec is wrong: {problem}")
+        before = fingerprint(spec.model)
         with no_collections():
             graphs = [_traced(spec, entry, captured.contexts) for entry in spec.entries]
     except DiagnosticError as error:
@@ -77,10 +78,24 @@ def trace(
             dtype=str(spec.dtype).removeprefix("torch."),
             captured_by=captured.by,
             facts=tuple(sorted(facts.items())),
-            fingerprint=tuple(sorted(fingerprint(spec.model).items())),
+            fingerprint=_of_any_run(before, fingerprint(spec.model)),
             graphs=tuple(graphs),
         )
     )
+
+
+def _of_any_run(
+    before: Mapping[str, str], after: Mapping[str, str]
+) -> tuple[tuple[str, str], ...]:
+    """What tells models apart, without `values` where a run itself changes them.
+
+    Export sets attributes of modules back, and not those of objects that they hold:
+    such as a table that grows with the longest step so far. A model that has not run
+    has other values than one that has, and both are the model.
+    """
+    changed = before.get("values") != after.get("values")
+    kept = {key: said for key, said in after.items() if key != "values" or not changed}
+    return tuple(sorted(kept.items()))
 
 
 def _traced(spec: TraceSpec, entry: str, contexts: tuple[Context, ...] | None) -> Graph:

@@ -16,6 +16,8 @@ import torch
 from torch import nn
 
 from dynaflow_dsl.runtime.fingerprint import fingerprint, first_difference
+from dynaflow_dsl.trace import trace
+from dynaflow_dsl.trace.model import Entry, TraceSpec
 
 FACTOR: object = 2.0
 PADDING = 1
@@ -288,3 +290,34 @@ def test_records_of_installed_modules_do_not() -> None:
     first, second = (nn.Sequential(nn.Linear(1, 1)) for _ in range(2))
     vars(second[0]).update(device_map={"a": 0}, _seen=3, info=Settings(3.0))
     assert first_difference(fingerprint(first), second) is None
+
+
+class Longest:
+    """What an object keeps of the steps so far."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+
+class Recording(torch.nn.Module):
+    def __init__(self, records: bool) -> None:
+        super().__init__()
+        self.records = records
+        self.longest = Longest()
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        if self.records:
+            self.longest.rows += 1
+        return rows + 1
+
+
+@pytest.mark.parametrize("records", [True, False])
+def test_what_a_run_itself_changes_is_not_compared(records: bool) -> None:
+    spec = TraceSpec(
+        model=Recording(records).eval(),
+        entries={"forward": Entry(lambda sizes: (torch.ones(sizes["batch"], 2),))},
+        dims={"rows": ("batch", None)},
+        dimensions={"batch": (1, 8)},
+    )
+    found = dict(trace(spec, "target", {}).unwrap().fingerprint)
+    assert ("values" in found) is not records

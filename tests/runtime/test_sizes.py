@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pytest
 
 from dynaflow_dsl.runtime import LoadError
+from dynaflow_dsl.runtime.inductor import COMPILING
 from dynaflow_dsl.runtime.sizes import MOST, Compilations, all_hold, sample_sizes
 
 SAMPLED = list(sample_sizes(("batch",), {}))
@@ -98,3 +100,22 @@ def test_what_cannot_be_compiled_ends_it() -> None:
         raise LoadError("DFS805", "no")
 
     assert made(Made(("batch >= 16",)), make) == [("batch >= 16",)]
+
+
+def test_steps_that_compile_take_the_one_lock_of_loads() -> None:
+    """A load that has it may ask for more sizes: two locks would be taken crosswise."""
+    free: list[bool] = []
+
+    def try_to_compile() -> None:
+        free.append(COMPILING.acquire(blocking=False))
+        if free[-1]:
+            COMPILING.release()
+
+    def make(sizes: Mapping[str, int]) -> Made:
+        other = threading.Thread(target=try_to_compile)
+        other.start()
+        other.join()
+        return Made(("batch < 20",) if not sizes else ())
+
+    assert len(Compilations(make, SAMPLED).made) == 2
+    assert free == [True, False]
