@@ -11,7 +11,7 @@ import pytest
 from benchmarks.in_turn import _report, _turn, read_runs
 from tests.project.commands import ROOT
 
-TWO_GPUS = ROOT / "benchmarks" / "ranks" / "two_gpus.toml"
+SHIPPED = {"ranks/two_gpus.toml": 10, "one_gpu.toml": 8}
 
 
 def test_runs_with_words_that_all_have() -> None:
@@ -49,9 +49,10 @@ def test_what_is_no_run(text: str, said: str) -> None:
         read_runs(text)
 
 
-def test_the_runs_that_ship_are_of_files_that_ship() -> None:
-    runs = read_runs(TWO_GPUS.read_text(encoding="utf-8"))
-    assert len(runs) == 10
+@pytest.mark.parametrize("file", SHIPPED)
+def test_the_runs_that_ship_are_of_files_that_ship(file: str) -> None:
+    runs = read_runs((ROOT / "benchmarks" / file).read_text(encoding="utf-8"))
+    assert len(runs) == SHIPPED[file]
     for run in runs:
         assert (ROOT / run.words[0]).is_file()
 
