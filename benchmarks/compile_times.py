@@ -15,8 +15,7 @@ import argparse
 import gc
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -33,6 +32,7 @@ from dynaflow_dsl.models import llama
 from dynaflow_dsl.pipeline import understand
 from dynaflow_dsl.plan import plan
 from dynaflow_dsl.prove import prove
+from dynaflow_dsl.runtime.collector import no_collections
 from dynaflow_dsl.source import Source
 from dynaflow_dsl.trace import Entry, TraceSpec, trace
 from dynaflow_dsl.trace.export import export_module
@@ -206,21 +206,11 @@ def _compiled(model: TracedModel, name: str, rounds: int) -> dict[str, float]:
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float]:
-    with _without_collections():
+    gc.collect()  # garbage of earlier work is not counted to this one
+    with no_collections():
         start = time.process_time()
         result = work()
         return result, time.process_time() - start
-
-
-@contextmanager
-def _without_collections() -> Iterator[None]:
-    """Garbage of earlier work is not counted to this one."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> str:

@@ -18,12 +18,7 @@ def internal_error(error: Exception) -> Diagnostic:
     """
     if os.environ.get("DFSC_TRACEBACK") == "1":
         traceback.print_exception(error)
-    kind = type(error).__name__
-    try:
-        text = str(error)
-    except Exception:  # a class of somebody else's
-        text = "(it cannot say what)"
-    first, *_ = text.splitlines() or [""]
+    said = said_by(error)
     frames = [
         (Path(frame.filename), frame.lineno)
         for frame in traceback.extract_tb(error.__traceback__)
@@ -31,7 +26,7 @@ def internal_error(error: Exception) -> Diagnostic:
     if (place := _of_the_user(frames)) is not None:
         return Diagnostic(
             "DFS110",
-            f"code of the model or its target raised {kind}: {first}".rstrip(": "),
+            f"code of the model or its target raised {said}",
             notes=(f"in {place}",),
         )
     ours = [(file, n) for file, n in frames if file.is_relative_to(PACKAGE)]
@@ -41,13 +36,23 @@ def internal_error(error: Exception) -> Diagnostic:
     )
     return Diagnostic(
         code="DFS900",
-        message=f"dfsc failed where it should not: {kind}: {first}".rstrip(": "),
+        message=f"dfsc failed where it should not: {said}",
         notes=notes,
         helps=(
             "this is a defect of dfsc: please report it with the file that shows it",
             "run again with DFSC_TRACEBACK=1 for the traceback",
         ),
     )
+
+
+def said_by(error: BaseException) -> str:
+    """The kind of an exception, and the first line of what it says."""
+    try:
+        text = str(error)
+    except Exception:  # a class of somebody else's
+        text = "(it cannot say what)"
+    first, *_ = text.splitlines() or [""]
+    return f"{type(error).__name__}: {first}".rstrip(": ")
 
 
 def _of_the_user(frames: Sequence[tuple[Path, int | None]]) -> str | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from dynaflow_dsl.cli.defects import said_by
 from dynaflow_dsl.cli.files import relative
 from dynaflow_dsl.cli.report import Reporter
 from dynaflow_dsl.diagnostics import Diagnostic, DiagnosticError
@@ -28,7 +29,7 @@ def user_code(what: str) -> Iterator[None]:
     except RuntimeFault as fault:
         raise DiagnosticError([_found(fault)]) from fault
     except (Exception, SystemExit) as error:
-        message = f"{what} raised {_said(error)}"
+        message = f"{what} raised {said_by(error)}"
         raise DiagnosticError([Diagnostic("DFS110", message)]) from error
 
 
@@ -64,7 +65,7 @@ def import_module_file(path: Path) -> ModuleType:
     try:
         found.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise _not_importable(f"importing {name} raised {_said(error)}") from error
+        raise _not_importable(f"importing {name} raised {said_by(error)}") from error
     finally:
         sys.dont_write_bytecode = kept
     if not callable(getattr(module, "load", None)):
@@ -74,12 +75,3 @@ def import_module_file(path: Path) -> ModuleType:
 
 def _not_importable(message: str) -> DiagnosticError:
     return DiagnosticError([Diagnostic("DFS804", message)])
-
-
-def _said(error: BaseException) -> str:
-    try:
-        text = str(error)
-    except Exception:  # it is the user's class
-        text = "(it cannot say what)"
-    first, *_ = text.splitlines() or [""]
-    return f"{type(error).__name__}: {first}".rstrip(": ")

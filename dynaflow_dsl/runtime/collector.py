@@ -12,7 +12,7 @@ def no_collections() -> Iterator[None]:
     """Keep the collector from running inside, unless somebody asks it to.
 
     Tracing and compiling make a great many objects that stay, and each of its full runs
-    walks them all, and those of the user's process: a tenth of the time of a load.
+    walks them all, and those of the user's process.
     """
     collecting = gc.isenabled()
     gc.disable()

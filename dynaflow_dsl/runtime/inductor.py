@@ -166,7 +166,7 @@ def compile_graph(
 def hash_triton_ahead(device: torch.device) -> None:
     """Let Triton hash its files on a thread, where kernels of `device` are its own.
 
-    Their cache is asked for them by this hash, which takes half a second, without
+    Their cache is asked for them by this hash. It takes a while, most of it without
     Python's lock, and is kept.
     """
     if device.type != "cpu" and HAS_TRITON:

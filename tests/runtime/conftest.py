@@ -7,6 +7,8 @@ from types import ModuleType
 import pytest
 import torch
 
+from dynaflow_dsl.runtime import Executor
+from tests.runtime.fake_graphs import FakeGraphs, loaded
 from tests.runtime.toy_model import Toy, make_toy
 from tests.runtime.write_toy_maps import EXECUTORS
 from tests.verification.mutations import import_module
@@ -38,6 +40,22 @@ def toy() -> Toy:
 @pytest.fixture(scope="session")
 def halves() -> ModuleType:
     return import_module(EXECUTORS / "toy_halves.py")
+
+
+@pytest.fixture
+def backend() -> FakeGraphs:
+    return FakeGraphs()
+
+
+@pytest.fixture
+def step(
+    halves: ModuleType,
+    toy: Toy,
+    monkeypatch: pytest.MonkeyPatch,
+    backend: FakeGraphs,
+) -> Executor:
+    """The toy in halves, captured on a fake device."""
+    return loaded(halves, toy, monkeypatch, backend)
 
 
 @pytest.fixture(scope="session")

@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
+import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from dynaflow_dsl.runtime import Capture, Executor
 from dynaflow_dsl.runtime.graphs import Graph, Nodes, Watch
+from tests.runtime.toy_model import Toy
 
 
 class CannotRecordError(RuntimeError):
@@ -145,3 +149,29 @@ class FakeGraphs:
 
 def _memory(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
+
+
+IN_PLACE = ("keys", "values")
+CAPTURE = Capture({"batch": (2, 4)}, in_place=IN_PLACE)
+
+
+def loaded(
+    module: ModuleType,
+    toy: Toy,
+    monkeypatch: pytest.MonkeyPatch,
+    backend: FakeGraphs,
+    capture: Capture = CAPTURE,
+    compiled: bool = False,
+    **options: Any,
+) -> Executor:
+    """The executor of a toy's module, whose steps are captured on a fake device."""
+    executor = next(
+        one
+        for one in vars(module).values()
+        if isinstance(one, type) and issubclass(one, Executor) and one is not Executor
+    )
+    monkeypatch.setattr(executor, "capture", capture)
+    monkeypatch.setattr("dynaflow_dsl.runtime.load.make_graphs", lambda *_: backend)
+    step = module.load(toy, compile=compiled, **options)
+    assert isinstance(step, Executor)
+    return step

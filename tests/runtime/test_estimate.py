@@ -11,8 +11,7 @@ import torch
 
 from dynaflow_dsl.runtime import Executor
 from dynaflow_dsl.runtime.live_memory import LiveMemory
-from tests.runtime.fake_graphs import FakeGraphs
-from tests.runtime.test_replay import loaded
+from tests.runtime.fake_graphs import FakeGraphs, loaded
 from tests.runtime.toy_model import Toy, make_arguments
 
 FLOATS = 4

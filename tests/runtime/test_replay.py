@@ -10,49 +10,11 @@ import pytest
 import torch
 
 from dynaflow_dsl.runtime import Capture, Executor, InputError, Selected
-from tests.runtime.fake_graphs import FakeGraphs
+from tests.runtime.fake_graphs import IN_PLACE, FakeGraphs, loaded
 from tests.runtime.toy_model import Toy, make_arguments
 
-IN_PLACE = ("keys", "values")
-CAPTURE = Capture({"batch": (2, 4)}, in_place=IN_PLACE)
 PADDED = Capture({"batch": (2, 4)}, in_place=IN_PLACE, padding={"batch": (0,)})
 INDEX_COPY = "aten.index_copy_.default"
-
-
-def loaded(
-    module: ModuleType,
-    toy: Toy,
-    monkeypatch: pytest.MonkeyPatch,
-    backend: FakeGraphs,
-    capture: Capture = CAPTURE,
-    compiled: bool = False,
-    **options: Any,
-) -> Executor:
-    executor = next(
-        one
-        for one in vars(module).values()
-        if isinstance(one, type) and issubclass(one, Executor) and one is not Executor
-    )
-    monkeypatch.setattr(executor, "capture", capture)
-    monkeypatch.setattr("dynaflow_dsl.runtime.load.make_graphs", lambda *_: backend)
-    step = module.load(toy, compile=compiled, **options)
-    assert isinstance(step, Executor)
-    return step
-
-
-@pytest.fixture
-def backend() -> FakeGraphs:
-    return FakeGraphs()
-
-
-@pytest.fixture
-def step(
-    halves: ModuleType,
-    toy: Toy,
-    monkeypatch: pytest.MonkeyPatch,
-    backend: FakeGraphs,
-) -> Executor:
-    return loaded(halves, toy, monkeypatch, backend)
 
 
 class Server:

@@ -10,14 +10,9 @@ import pytest
 from dynaflow_dsl.runtime import Executor
 from dynaflow_dsl.runtime.groups import bind_group, release_group, stand_in_group
 from dynaflow_dsl.runtime.ranks import Ranks
-from tests.runtime.fake_graphs import FakeGraphs
-from tests.runtime.test_replay import Server, agrees, loaded
+from tests.runtime.fake_graphs import FakeGraphs, loaded
+from tests.runtime.test_replay import Server, agrees
 from tests.runtime.toy_model import Toy
-
-
-@pytest.fixture
-def backend() -> FakeGraphs:
-    return FakeGraphs()
 
 
 @pytest.fixture

@@ -8,24 +8,9 @@ import pytest
 import torch
 
 from dynaflow_dsl.runtime import Capture, Executor, InputError
-from tests.runtime.fake_graphs import FakeGraphs
-from tests.runtime.test_replay import IN_PLACE, INDEX_COPY, Server, agrees, loaded
+from tests.runtime.fake_graphs import IN_PLACE, FakeGraphs, loaded
+from tests.runtime.test_replay import INDEX_COPY, Server, agrees
 from tests.runtime.toy_model import Toy
-
-
-@pytest.fixture
-def backend() -> FakeGraphs:
-    return FakeGraphs()
-
-
-@pytest.fixture
-def step(
-    halves: ModuleType,
-    toy: Toy,
-    monkeypatch: pytest.MonkeyPatch,
-    backend: FakeGraphs,
-) -> Executor:
-    return loaded(halves, toy, monkeypatch, backend)
 
 
 @pytest.mark.parametrize("pieces", [False, True])

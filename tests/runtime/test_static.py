@@ -11,8 +11,8 @@ import pytest
 from dynaflow_dsl.runtime import Capture
 from dynaflow_dsl.runtime import compile as compiling
 from dynaflow_dsl.runtime.variants import TensorLayout, Variant
-from tests.runtime.fake_graphs import FakeGraphs
-from tests.runtime.test_replay import IN_PLACE, Server, agrees, loaded
+from tests.runtime.fake_graphs import IN_PLACE, FakeGraphs, loaded
+from tests.runtime.test_replay import Server, agrees
 from tests.runtime.toy_model import Toy
 
 pytestmark = pytest.mark.slow

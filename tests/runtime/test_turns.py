@@ -14,13 +14,8 @@ import torch
 
 from dynaflow_dsl.runtime import Capture, Executor
 from tests.runtime.caller_streams import Callers, QueueGraphs
-from tests.runtime.test_replay import (
-    CAPTURE,
-    IN_PLACE,
-    INDEX_COPY,
-    Server,
-    loaded,
-)
+from tests.runtime.fake_graphs import CAPTURE, IN_PLACE, loaded
+from tests.runtime.test_replay import INDEX_COPY, Server
 from tests.runtime.toy_model import Toy
 
 # Each caller has a cache of its own and steps of one size.

@@ -7,8 +7,7 @@ import torch
 
 from dynaflow_dsl.runtime import Capture, Executor
 from dynaflow_dsl.verification.captured import STEPS, Captured
-from tests.runtime.fake_graphs import FakeGraphs
-from tests.runtime.test_replay import IN_PLACE, loaded
+from tests.runtime.fake_graphs import IN_PLACE, FakeGraphs, loaded
 from tests.runtime.toy_model import Toy, make_arguments, make_toy
 from tests.runtime.write_toy_maps import EXECUTORS
 from tests.verification.mutations import import_module
